@@ -1,0 +1,73 @@
+//! Output files and folders appear whole or not at all: written under a temporary name beside the target,
+//! then renamed. Access rights are what the umask leaves, as for any file a program creates.
+
+use crate::{Error, Result};
+use std::fs::Permissions;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use tempfile::{NamedTempFile, TempDir};
+
+/// Writes a file through `fill`, then renames it into place. Errors: [`Error::Io`]; nothing is left behind.
+pub fn write_file(path: &Path, fill: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {
+    let next = "check that the folder exists, can be written to and has room";
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file: NamedTempFile = tempfile::Builder::new()
+        .prefix(".assay-")
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(folder)
+        .map_err(Error::io("create a file in", folder, next))?;
+    let write = |file: &mut NamedTempFile| {
+        let mut buffered = std::io::BufWriter::new(file.as_file_mut());
+        fill(&mut buffered)?;
+        buffered.flush()
+    };
+    write(&mut file).map_err(Error::io("write", path, next))?;
+    file.persist(path).map_err(|e| Error::io("rename a finished file to", path, next)(e.error))?;
+    Ok(())
+}
+
+/// A folder that is being filled and appears under its name only when [`NewFolder::finish`] is called.
+#[derive(Debug)]
+pub struct NewFolder {
+    target: PathBuf,
+    temporary: TempDir,
+}
+
+impl NewFolder {
+    /// Starts a folder. Errors: [`Error::Argument`] if `target` exists, [`Error::Io`] if its parent cannot be
+    /// written to.
+    pub fn create(target: &Path) -> Result<Self> {
+        if target.symlink_metadata().is_ok() {
+            return Err(Error::Argument {
+                what: format!("output folder {}", target.display()),
+                expected: "a name that is free".into(),
+                found: "something of that name".into(),
+                next: "remove it or name another folder".into(),
+            });
+        }
+        let parent = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let next = "name an existing folder that can be written to";
+        let temporary = tempfile::Builder::new()
+            .prefix(".assay-")
+            .permissions(Permissions::from_mode(0o777))
+            .tempdir_in(parent)
+            .map_err(Error::io("create a folder in", parent, next))?;
+        Ok(Self { target: target.into(), temporary })
+    }
+
+    /// Where to write meanwhile.
+    pub fn path(&self) -> &Path {
+        self.temporary.path()
+    }
+
+    /// Renames the folder into place. Errors: [`Error::Io`].
+    pub fn finish(self) -> Result<()> {
+        let next = "name a folder that is free and can be written to";
+        let rename = Error::io("rename a finished folder to", &self.target, next);
+        std::fs::rename(self.temporary.path(), &self.target).map_err(rename)?;
+        // renamed away: there is nothing left to remove
+        let _ = self.temporary.keep();
+        Ok(())
+    }
+}
