@@ -1,1 +1,14 @@
-//! placeholder
+//! Metrics on two sides, and their comparison.
+//!
+//! Job: pair what two sides recorded, row by row, and reduce it to numbers with their places. Inputs: two
+//! `dyn spec::Side`, or recorded traces. Outputs: findings.
+//!
+//! Architecture invariant: neither the reference nor the port is known here; both are seen through
+//! [`spec::Side`] alone, so that nothing can be computed by the same code for both.
+
+pub mod compare;
+pub mod metrics;
+pub mod number;
+pub mod spool;
+pub mod stats;
+pub mod trace;

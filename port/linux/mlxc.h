@@ -1,9 +1,9 @@
 // Force-included before every mlx-c source file and header when `setup` builds mlx-c on Linux.
 //
 // It stands in for two things that mlx-c 0.7.0 finds on a Mac:
-//   - the 16-bit float types, which its own half.h takes from the Arm compiler headers. Off Arm half.h defines
-//     nothing and mlx-c drops the functions mlx-rs calls. Here they are MLX's own types on every Linux machine,
-//     and half.h is skipped;
+//   - the 16-bit float types, which its own half.h takes from an Arm compiler. Elsewhere half.h defines
+//     nothing, and mlx-c drops the functions that mlx-rs calls. Here they are MLX's own types on every
+//     Linux machine, and half.h is skipped;
 //   - `std::format`, which gcc before 13 does not have. mlx-c uses it with plain `{}` fields only.
 //
 // It changes no arithmetic: MLX itself is not compiled with it.

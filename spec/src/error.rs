@@ -78,7 +78,7 @@ pub enum Error {
         next: String,
     },
     /// A recorded trace that is malformed, or of something else.
-    #[error("failed to read trace {}: expected {expected}, found {found}; {next}", path.display())]
+    #[error("failed to use trace {}: expected {expected}, found {found}; {next}", path.display())]
     Trace {
         /// The trace file.
         path: PathBuf,

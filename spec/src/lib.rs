@@ -17,6 +17,7 @@ pub mod output;
 pub mod routing;
 pub mod side;
 pub mod site;
+pub mod trace;
 
 pub use case::{Case, Schedule};
 pub use config::{LayerKind, ModelConfig};

@@ -1,0 +1,43 @@
+//! How the router of one side differs from the other's: selection scores and chosen sets (K14, K15).
+
+use crate::stats;
+use ndarray::ArrayView1;
+
+/// From this gap on, a disagreement about a set is no tie. Selection scores are f32 of order 1 to 10, whose
+/// rounding is below 1e-6, and two correct f32 orders of summation move a router logit by about as much: a
+/// gap a hundred times larger is closed by neither.
+pub const TIE_GAP: f64 = 1e-4;
+
+/// The gap of one token: the k-th largest selection score minus the (k+1)-th, `[E]` f32, in f64.
+/// Infinite if there is no (k+1)-th; NaN if a score is.
+pub fn gap(selection_scores: ArrayView1<'_, f32>, k: usize) -> f64 {
+    let mut scores: Vec<f64> = selection_scores.iter().copied().map(f64::from).collect();
+    scores.sort_by(|a, b| stats::order(*b, *a));
+    match scores.get(k) {
+        _ if scores[0].is_nan() => f64::NAN,
+        Some(next) => scores[k - 1] - next,
+        None => f64::INFINITY,
+    }
+}
+
+/// Whether a disagreement of this gap counts as more than a tie; a NaN gap does.
+pub fn is_beyond_tie(gap: f64) -> bool {
+    !matches!(gap.partial_cmp(&TIE_GAP), Some(std::cmp::Ordering::Less))
+}
+
+/// Whether two rows of expert ids, `[k]` f32 as recorded, hold the same set, in whatever order. A NaN is
+/// equal to nothing.
+pub fn same_set(a: ArrayView1<'_, f32>, b: ArrayView1<'_, f32>) -> bool {
+    let sorted = |row: ArrayView1<'_, f32>| {
+        let mut ids = row.to_vec();
+        ids.sort_by(f32::total_cmp);
+        ids
+    };
+    sorted(a) == sorted(b)
+}
+
+/// `z = gap / sigma` of a disagreement. Of a gap of exactly zero, a perfect tie, it is 0 whatever sigma is,
+/// unless that is NaN; of a wider gap under a sigma of zero it is infinite.
+pub fn z(gap: f64, sigma: f64) -> f64 {
+    if gap == 0.0 && sigma == 0.0 { 0.0 } else { gap / sigma }
+}

@@ -1,0 +1,148 @@
+//! One layer of two recordings, reduced to numbers.
+
+use super::comparison::{LargestGap, TraceLayer};
+use crate::compare::{Place, WorstRow};
+use crate::metrics::{branch, router};
+use crate::stats::{RootMeanSquare, Spread, is_worse};
+use ndarray::ArrayView2;
+use spec::trace::{Origin, Trace};
+use spec::{LayerId, LayerKind, Site};
+
+/// The sites of a layer that are compared, where both sides have them.
+pub(super) const SITES: [Site; 3] = [Site::AttnBranch, Site::RouterLogits, Site::MoeBranch];
+
+/// What has been seen of one layer so far.
+#[derive(Debug, Default)]
+pub(super) struct LayerTally {
+    rows: usize,
+    missing: usize,
+    attn_errors: Vec<f64>,
+    moe_errors: Vec<f64>,
+    worst: Option<WorstRow>,
+    router_error: RootMeanSquare,
+    router_logits: RootMeanSquare,
+    router_rows: usize,
+    ties: usize,
+    flips: usize,
+    unjudged: usize,
+    beyond_tie: usize,
+    largest: Option<(f64, Place)>,
+    executed_differing: usize,
+    unforced_rows: usize,
+}
+
+impl LayerTally {
+    /// Takes the sets of every row of one case at one index along L.
+    pub(super) fn sets(&mut self, reference: &Trace, port: &Trace, index: usize) {
+        for token in 0..reference.rows() {
+            let (expected, found) = (reference.row(token, index), port.row(token, index));
+            let (Some(expected), Some(found)) = (expected, found) else {
+                self.missing += 1;
+                continue;
+            };
+            self.rows += 1;
+            if !same_set(expected, found) {
+                self.executed_differing += 1;
+                let origin = port.origin.as_ref().map(|origin| origin[[token, index]]);
+                self.unforced_rows += usize::from(origin == Some(Origin::Forced));
+            }
+            let own = (reference.own_row(token, index), port.own_row(token, index));
+            let (Some(expected), Some(found)) = own else { continue };
+            if !same_set(expected, found) {
+                let place =
+                    Place { case: reference.meta.case.clone(), position: reference.meta.pos0 + token };
+                self.disagreement(reference.gap(token, index), place);
+            }
+        }
+    }
+
+    fn disagreement(&mut self, gap: Option<f64>, place: Place) {
+        let Some(gap) = gap else {
+            self.unjudged += 1;
+            return;
+        };
+        if gap == 0.0 {
+            self.ties += 1;
+        } else {
+            self.flips += 1;
+        }
+        self.beyond_tie += usize::from(router::is_beyond_tie(gap));
+        if self.largest.as_ref().is_none_or(|(largest, _)| is_worse(gap, *largest)) {
+            self.largest = Some((gap, place));
+        }
+    }
+
+    /// Takes rows of one of [`SITES`], `[rows, width]` of either side, the first at position `first` of
+    /// `case`.
+    pub(super) fn site(
+        &mut self,
+        site: Site,
+        case: &str,
+        first: usize,
+        reference: ArrayView2<'_, f32>,
+        port: ArrayView2<'_, f32>,
+    ) {
+        assert_eq!(reference.dim(), port.dim(), "rows of `{site}`");
+        if site == Site::RouterLogits {
+            self.router_rows += reference.nrows();
+            return ndarray::Zip::from(reference).and(port).for_each(|&r, &p| {
+                self.router_error.add(f64::from(p) - f64::from(r));
+                self.router_logits.add(f64::from(r));
+            });
+        }
+        for row in 0..reference.nrows() {
+            let error = branch::relative_error(reference.row(row), port.row(row));
+            let errors = if site == Site::AttnBranch { &mut self.attn_errors } else { &mut self.moe_errors };
+            errors.push(error);
+            if self.worst.as_ref().is_none_or(|worst| is_worse(error, worst.error)) {
+                let place = Place { case: case.into(), position: first + row };
+                self.worst = Some(WorstRow { branch: site, error, place });
+            }
+        }
+    }
+
+    /// Rows whose executed sets differ, and rows compared.
+    pub(super) fn executed(&self) -> (usize, usize) {
+        (self.executed_differing, self.rows)
+    }
+
+    /// The layer's numbers.
+    pub(super) fn finish(self, layer: LayerId, kind: Option<LayerKind>) -> TraceLayer {
+        let spread = |errors: Vec<f64>| (!errors.is_empty()).then(|| Spread::of(errors));
+        let router = |rms: RootMeanSquare| (self.router_rows > 0).then(|| rms.value());
+        let router_sigma = router(self.router_error);
+        let largest = self.largest.map(|(gap, place)| LargestGap {
+            gap,
+            z: router_sigma.map(|sigma| router::z(gap, sigma)),
+            place,
+        });
+        TraceLayer {
+            layer,
+            kind,
+            rows: self.rows,
+            missing: self.missing,
+            attn_branch: spread(self.attn_errors),
+            moe_branch: spread(self.moe_errors),
+            worst: self.worst,
+            router_sigma,
+            router_logits_rms: router(self.router_logits),
+            disagreements: self.ties + self.flips + self.unjudged,
+            ties: self.ties,
+            flips: self.flips,
+            unjudged: self.unjudged,
+            beyond_tie: self.beyond_tie,
+            largest,
+            executed_differing: self.executed_differing,
+            unforced_rows: self.unforced_rows,
+        }
+    }
+}
+
+fn same_set(a: &[i32], b: &[i32]) -> bool {
+    let sorted = |row: &[i32]| {
+        let mut ids = row.to_vec();
+        ids.sort_unstable();
+        ids
+    };
+    sorted(a) == sorted(b)
+}

@@ -1,0 +1,26 @@
+//! Rotary position embedding (K10), through `fast::rope` with explicit frequencies.
+//!
+//! Inputs: heads `[1, N, T, D]`, the absolute position of the first of the T tokens. Outputs: the same
+//! shape and dtype. Absent on purpose: which layers rotate; see [`crate::Steps::rotates`].
+
+use crate::engine::{Op, dim};
+use mlx_rs::{Array, Dtype, fast};
+
+/// What `fast::rope` calls frequencies, `[D/2]` f32: periods, `f32(theta^(2j/D))`. MLX takes `f32(1 /
+/// period)`, which is `inv_freq[j]` of K10. Its own `base` argument is not used: angles built from it drift
+/// with position.
+pub fn periods(theta: f64, head_dim: usize) -> Array {
+    let exponents = (0..head_dim / 2).map(|j| (2 * j) as f64 / head_dim as f64);
+    let periods: Vec<f32> = exponents.map(|exponent| theta.powf(exponent) as f32).collect();
+    Array::from_slice(&periods, &[dim(periods.len())])
+}
+
+/// Rotates `x`, `[1, N, T, D]`, in pairs `(j, j + D/2)`, by positions `offset..offset + T`.
+///
+/// Computed in f32 and rounded once: on the CPU MLX would otherwise round cosine, sine and both products to
+/// bf16, which its Metal kernel does not.
+pub fn rotate(x: &Array, periods: &Array, offset: usize) -> Op {
+    let wide = x.as_dtype(Dtype::Float32)?;
+    let width = x.dim(-1);
+    fast::rope(wide, width, false, None, 1.0, dim(offset), periods)?.as_dtype(x.dtype())
+}

@@ -1,0 +1,177 @@
+//! The steps of the forward pass, each with the correct body as its default.
+//!
+//! A planted bug overrides exactly one of them; everything else stays what it is. Shapes: `T` tokens of one
+//! call, `S` keys, other letters as in `docs/kolibri-1.md`. Arrays have the working dtype unless said
+//! otherwise. Absent on purpose: loading, recording, and where forced ids enter ([`crate::router::route`]).
+
+use crate::attention::Rope;
+use crate::cache::{Cache, KvCache, RotatingCache};
+use crate::engine::Op;
+use crate::mask::{Mask, mask};
+use crate::weights::{ExpertWeights, SharedWeights};
+use crate::{experts, rope, router};
+use mlx_rs::{Array, Dtype, fast, ops};
+use spec::config::RouterScore;
+use spec::{LayerId, ModelConfig};
+
+/// Every step that a bug can be planted in.
+pub trait Steps: Send + Sync {
+    /// Rows of the embedding (K5). `table`: `[V, H]`, `ids`: `[1, T]` u32; output: `[1, T, H]`.
+    fn embed(&self, table: &Array, ids: &Array) -> Op {
+        table.take_axis(ids, 0)
+    }
+
+    /// RMSNorm over the last axis, statistics in f32 (K7). `weight`: that axis.
+    fn norm(&self, x: &Array, weight: &Array, eps: f32) -> Op {
+        fast::rms_norm(x, Some(weight), eps)
+    }
+
+    /// `x @ weight^T`, no bias (K8). `x`: `[1, T, in]`, `weight`: `[out, in]`; output: `[1, T, out]`.
+    fn linear(&self, x: &Array, weight: &Array) -> Op {
+        ops::matmul(x, weight.transpose()?)
+    }
+
+    /// RoPE's periods, `[D/2]` f32 (K10).
+    fn rope_periods(&self, config: &ModelConfig) -> Array {
+        rope::periods(config.rope_theta, config.head_dim)
+    }
+
+    /// Whether a layer rotates (K10, K11).
+    fn rotates(&self, config: &ModelConfig, layer: LayerId) -> bool {
+        config.rotates(layer)
+    }
+
+    /// The position of a call's first token, from the number of tokens before it (K10).
+    fn rope_offset(&self, cached: usize) -> usize {
+        cached
+    }
+
+    /// Rotates heads, `[1, N, T, D]` (K10).
+    fn rotate(&self, x: &Array, rope: Rope<'_>) -> Op {
+        rope::rotate(x, rope.periods, rope.offset)
+    }
+
+    /// The per-head norm, then RoPE where the layer has it (K9 to K11). `x`: `[1, T, N, D]`, `weight`: `[D]`.
+    /// Output: normed, `[1, T, N, D]`, and as attention takes it, `[1, N, T, D]`.
+    fn norm_then_rotate(
+        &self,
+        x: &Array,
+        weight: &Array,
+        eps: f32,
+        rope: Option<Rope<'_>>,
+    ) -> Op<(Array, Array)> {
+        let normed = self.norm(x, weight, eps)?;
+        let heads = normed.swap_axes(1, 2)?;
+        let placed = rope.map_or_else(|| Ok(heads.clone()), |rope| self.rotate(&heads, rope))?;
+        Ok((normed, placed))
+    }
+
+    /// A layer's window, the query's own key included (K11, K12).
+    fn window(&self, config: &ModelConfig, layer: LayerId) -> Option<usize> {
+        config.window(layer)
+    }
+
+    /// An empty cache for a layer of this window.
+    fn cache(&self, window: Option<usize>) -> Box<dyn Cache> {
+        match window {
+            Some(window) => Box::new(RotatingCache::new(window)),
+            None => Box::new(KvCache::default()),
+        }
+    }
+
+    /// The mask of `queries` tokens over the `keys` that the cache returned (K12).
+    fn mask(&self, window: Option<usize>, queries: usize, keys: usize) -> Op<Mask> {
+        mask(window, queries, keys)
+    }
+
+    /// Attention, scale `D^-0.5`, softmax in f32 (K13). `q`: `[1, Nq, T, D]`, `keys`, `values`:
+    /// `[1, Nkv, S, D]`; output: `[1, Nq, T, D]`.
+    fn attend(&self, q: &Array, keys: &Array, values: &Array, mask: &Mask) -> Op {
+        let scale = (q.dim(-1) as f32).sqrt().recip();
+        fast::scaled_dot_product_attention(q, keys, values, scale, mask.as_mlx(), None)
+    }
+
+    /// The residual with a branch added (K6). Both `[1, T, H]`.
+    fn residual(&self, h: &Array, branch: &Array) -> Op {
+        h.add(branch)
+    }
+
+    /// Router logits in f32 (K14): activations are widened, never the logits rounded. `x`: `[1, T, H]`,
+    /// `gate`: `[E, H]` f32; output: `[1, T, E]` f32.
+    fn router_logits(&self, x: &Array, gate: &Array) -> Op {
+        ops::matmul(x.as_dtype(Dtype::Float32)?, gate.transpose()?)
+    }
+
+    /// What selection compares: logit + bias in f32 (K15). Both `[.., E]` f32.
+    fn selection_scores(&self, logits: &Array, bias: &Array) -> Op {
+        logits.add(bias)
+    }
+
+    /// The k experts of each token, `[1, T, k]` u32, by score descending, ties by ascending id (K15).
+    fn select(&self, logits: &Array, bias: &Array, k: usize) -> Op {
+        router::top_k(&self.selection_scores(logits, bias)?, k)
+    }
+
+    /// The weights of `ids`, `[1, T, k]` f32: without the bias, scale as configured (K16). `logits`:
+    /// `[1, T, E]` f32; `bias` is for bugs only.
+    fn topk_weights(&self, logits: &Array, bias: &Array, ids: &Array, config: &ModelConfig) -> Op {
+        let _ = bias;
+        let chosen = logits.take_along_axis(ids, -1)?;
+        let scores = match config.router_score {
+            RouterScore::Sigmoid => ops::sigmoid(chosen)?,
+        };
+        let weights = match config.renormalise_topk {
+            true => scores.divide(scores.sum_axis(-1, true)?)?,
+            false => scores,
+        };
+        weights.multiply(Array::from_f32(config.route_scale))
+    }
+
+    /// Each row times its own expert's matrix, see [`experts::expert_product`].
+    fn expert_product(&self, rows: &Array, stack: &Array, sorted: &Array) -> Op {
+        experts::expert_product(rows, stack, sorted)
+    }
+
+    /// `silu(gate) * up` (K17), elementwise.
+    fn activate(&self, gate: &Array, up: &Array) -> Op {
+        gate.multiply(ops::sigmoid(gate)?)?.multiply(up)
+    }
+
+    /// Each token's k experts, see [`experts::routed`].
+    fn routed(&self, weights: &ExpertWeights, x: &Array, ids: &Array) -> Op<experts::Routed> {
+        experts::routed(self, weights, x, ids)
+    }
+
+    /// The weighted sum over the k experts (K17), in f32, rounded once. `outputs`: `[1, T, k, H]`, `weights`:
+    /// `[1, T, k]` f32; output: `[1, T, H]`.
+    fn combine(&self, outputs: &Array, weights: &Array) -> Op {
+        let weighted = outputs.multiply(weights.expand_dims(-1)?)?;
+        weighted.sum_axis(-2, false)?.as_dtype(outputs.dtype())
+    }
+
+    /// The shared expert's output, ungated and unscaled (K17), see [`experts::shared`].
+    fn shared(&self, weights: &SharedWeights, x: &Array) -> Op {
+        experts::shared(self, weights, x)
+    }
+
+    /// The MoE's output (K17). Both `[1, T, H]`.
+    fn moe_sum(&self, routed: &Array, shared: &Array) -> Op {
+        routed.add(shared)
+    }
+
+    /// The final norm (K18). `h`: `[1, T, H]`.
+    fn final_norm(&self, h: &Array, weight: &Array, eps: f32) -> Op {
+        self.norm(h, weight, eps)
+    }
+
+    /// Logits in f32 (K18). `x`: `[1, T, H]`, `lm_head`: `[V, H]` f32; output: `[1, T, V]` f32.
+    fn logits(&self, x: &Array, lm_head: &Array) -> Op {
+        ops::matmul(x.as_dtype(Dtype::Float32)?, lm_head.transpose()?)
+    }
+}
+
+/// The steps as specified.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Correct;
+
+impl Steps for Correct {}

@@ -1,0 +1,100 @@
+//! A lane: one run on its way through the layers, side by side with others that share each decoded weight.
+
+use crate::precision;
+use crate::rope::RopeTable;
+use crate::steps::Steps;
+use crate::workers::Workers;
+use ndarray::{Array2, ArrayView2, ArrayViewMut2};
+use spec::{At, Choices, Executed, LayerId, ModelConfig, Precision, Recorder, Result, Routing, Run, Site};
+
+/// A run and the steps that compute it; lanes of one pass may have different steps.
+#[derive(Clone, Copy)]
+pub struct Lane<'a> {
+    /// The run.
+    pub run: Run<'a>,
+    /// Its steps: [`crate::Correct`], or a planted bug.
+    pub steps: &'a dyn Steps,
+}
+
+/// What a lane carries from layer to layer.
+pub(crate) struct LaneState<'a> {
+    /// Index among the runs of the call.
+    pub index: usize,
+    pub run: Run<'a>,
+    pub steps: &'a dyn Steps,
+    /// The residual, `[T, H]`.
+    pub h: Array2<f32>,
+    pub table: RopeTable,
+    pub choices: Choices,
+    pub shadow: Choices,
+}
+
+impl<'a> LaneState<'a> {
+    /// A lane at the point where the residual is `h`.
+    pub fn new(index: usize, lane: &Lane<'a>, h: Array2<f32>, config: &ModelConfig) -> Self {
+        let tokens = lane.run.case.len();
+        let unset = Choices::unset(tokens, config.num_layers(), config.experts_per_token);
+        Self {
+            index,
+            run: lane.run,
+            steps: lane.steps,
+            h,
+            table: RopeTable::new(tokens, &lane.steps.inv_freq(config)),
+            choices: unset.clone(),
+            shadow: unset,
+        }
+    }
+
+    /// Calls `work` on blocks of rows, then stores them in the lane's precision.
+    pub fn by_rows(
+        &self,
+        rows: &mut Array2<f32>,
+        workers: &Workers,
+        work: impl Fn(usize, ArrayViewMut2<'_, f32>) + Sync,
+    ) {
+        workers.by_rows(rows, |first, mut rows| {
+            work(first, rows.view_mut());
+            precision::store(self.precision(), rows);
+        });
+    }
+
+    pub fn precision(&self) -> Precision {
+        self.run.precision
+    }
+
+    /// What the lane executed, once it has passed every layer.
+    pub fn executed(self) -> Executed {
+        let tokens = self.run.case.len();
+        let calls = self.run.schedule.calls(tokens);
+        let call = (0_u32..).zip(calls).flat_map(|(call, positions)| positions.map(move |_| call)).collect();
+        let forced_rows = match self.run.routing {
+            Routing::Free => 0,
+            Routing::Forced(_) => tokens * self.choices.layers(),
+        };
+        Executed { choices: self.choices, shadow: self.shadow, forced_rows, call }
+    }
+}
+
+/// A recorder at one run and layer.
+pub(crate) struct Tap<'a> {
+    pub recorder: &'a mut dyn Recorder,
+    pub run: usize,
+    pub layer: Option<LayerId>,
+}
+
+impl Tap<'_> {
+    pub fn wants(&self, site: Site) -> bool {
+        self.recorder.wants(self.run, self.layer, site)
+    }
+
+    /// Records all rows of a site, if wanted.
+    pub fn all(&mut self, site: Site, rows: &Array2<f32>) -> Result<()> {
+        if self.wants(site) { self.block(site, 0, rows.view()) } else { Ok(()) }
+    }
+
+    /// Records a block of rows of a site that is wanted.
+    pub fn block(&mut self, site: Site, first: usize, rows: ArrayView2<'_, f32>) -> Result<()> {
+        let at = At { run: self.run, layer: self.layer, site, rows: first..first + rows.nrows() };
+        self.recorder.record(&at, rows)
+    }
+}

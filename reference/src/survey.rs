@@ -1,0 +1,196 @@
+//! The census of a checkpoint: what is there, and everything that is wrong with it (K3).
+//!
+//! Inputs: a folder. Outputs: a [`Survey`]. [`survey`] lists problems where opening a checkpoint refuses
+//! the first one. Absent on purpose: the values of the tensors; [`scan`](fn@crate::scan) reads those.
+
+use crate::checkpoint::{Entry, Files};
+use safetensors::Dtype;
+use serde::Serialize;
+use spec::census::{self, Expected, Role};
+use spec::{Error, LayerKind, ModelConfig, Result, config_file};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// What a checkpoint holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Survey {
+    /// The shards that could be read, by name.
+    pub files: Vec<FileSummary>,
+    /// Per dtype, by name.
+    pub dtypes: Vec<DtypeCount>,
+    /// Number of tensors found.
+    pub tensors: usize,
+    /// Number of elements found.
+    pub parameters: u64,
+    /// Elements that one token uses, of the tensors that should be there: one row of the embedding, k of
+    /// the E routed experts, everything else whole.
+    pub active_parameters: u64,
+    /// Kind of each layer.
+    pub layers: Vec<LayerKind>,
+    /// Everything that is wrong; empty for a checkpoint that opens.
+    pub problems: Vec<Problem>,
+}
+
+/// One shard.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FileSummary {
+    /// File name within the folder.
+    pub name: String,
+    /// Its size.
+    pub bytes: u64,
+    /// Number of tensors in it.
+    pub tensors: usize,
+}
+
+/// Tensors of one dtype.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DtypeCount {
+    /// As the files spell it: `BF16`, `F32`.
+    pub dtype: String,
+    /// Number of tensors.
+    pub tensors: usize,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// One thing that is wrong with a checkpoint; as an [`Error`] it is what opening would say.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// Which sort.
+    pub kind: ProblemKind,
+    /// The file, or the folder where no file has the tensor.
+    pub path: PathBuf,
+    /// The tensor; `None` for a problem of a whole file.
+    pub tensor: Option<String>,
+    /// What a sound checkpoint would have.
+    pub expected: String,
+    /// What this one has.
+    pub found: String,
+    /// What to do about it.
+    pub next: String,
+}
+
+/// Sorts of [`Problem`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProblemKind {
+    /// A file that is missing, malformed or one too many.
+    File,
+    /// The index and the shards disagree.
+    Index,
+    /// A tensor in two shards.
+    Duplicate,
+    /// An expected tensor that no file has.
+    Missing,
+    /// A tensor of another shape.
+    Shape,
+    /// A tensor of a dtype that cannot be widened to f32.
+    Dtype,
+    /// A tensor that the model does not have.
+    Extra,
+}
+
+impl From<Problem> for Error {
+    fn from(problem: Problem) -> Self {
+        let Problem { path, tensor, expected, found, next, .. } = problem;
+        match tensor {
+            Some(name) => Error::Tensor { path, name, expected, found, next },
+            None => Error::Checkpoint { path, expected, found, next },
+        }
+    }
+}
+
+/// Takes the census of `dir`. Errors: [`Error::Io`], [`Error::Config`]; all else is in [`Survey::problems`].
+pub fn survey(dir: &Path) -> Result<Survey> {
+    let config = config_file::read(dir)?;
+    let files = Files::read(dir)?;
+    let problems = problems(&config, &files);
+    let mut dtypes: BTreeMap<String, DtypeCount> = BTreeMap::new();
+    for entry in files.entries.values() {
+        let dtype = entry.dtype.to_string();
+        let count = dtypes.entry(dtype.clone()).or_insert(DtypeCount { dtype, tensors: 0, bytes: 0 });
+        count.tensors += 1;
+        count.bytes += entry.bytes.len() as u64;
+    }
+    let summary = |shard: &crate::checkpoint::Shard| FileSummary {
+        name: shard.name.clone(),
+        bytes: shard.map.len() as u64,
+        tensors: shard.tensors,
+    };
+    Ok(Survey {
+        files: files.shards.iter().map(summary).collect(),
+        dtypes: dtypes.into_values().collect(),
+        tensors: files.entries.len(),
+        parameters: files.entries.values().map(Entry::elements).sum(),
+        active_parameters: active_parameters(&config),
+        layers: config.layers,
+        problems,
+    })
+}
+
+/// Everything that is wrong: with the files, then with the expected tensors in census order, then extra
+/// tensors.
+pub(crate) fn problems(config: &ModelConfig, files: &Files) -> Vec<Problem> {
+    let expected = census::expected(config);
+    let mut problems = files.problems.clone();
+    for tensor in &expected {
+        match files.entries.get(&tensor.name) {
+            Some(entry) => problems.extend(mismatch(files, tensor, entry)),
+            None if !files.complete => {}
+            None => problems.push(Problem {
+                kind: ProblemKind::Missing,
+                path: files.dir.clone(),
+                tensor: Some(tensor.name.clone()),
+                expected: format!("a tensor of shape {:?}", tensor.shape),
+                found: "no such tensor".into(),
+                next: "fetch the missing file, or use the config.json that belongs to these files".into(),
+            }),
+        }
+    }
+    let known: BTreeSet<&str> = expected.iter().map(|tensor| tensor.name.as_str()).collect();
+    let extra = files.entries.iter().filter(|(name, _)| !known.contains(name.as_str()));
+    problems.extend(extra.map(|(name, entry)| Problem {
+        kind: ProblemKind::Extra,
+        path: files.shards[entry.shard.0].path.clone(),
+        tensor: Some(name.clone()),
+        expected: "only the tensors of docs/kolibri-1.md (K3)".into(),
+        found: format!("an extra one, {} {:?}", entry.dtype, entry.shape),
+        next: "use the config.json that belongs to these files, or a checkpoint of this family".into(),
+    }));
+    problems
+}
+
+fn mismatch(files: &Files, expected: &Expected, entry: &Entry) -> Option<Problem> {
+    let problem = |kind, expected_words: String, found: String, next: &str| Problem {
+        kind,
+        path: files.shards[entry.shard.0].path.clone(),
+        tensor: Some(expected.name.clone()),
+        expected: expected_words,
+        found,
+        next: next.into(),
+    };
+    if entry.shape != expected.shape {
+        let words = (format!("shape {:?}", expected.shape), format!("{:?}", entry.shape));
+        let next = "use the config.json that belongs to these files";
+        return Some(problem(ProblemKind::Shape, words.0, words.1, next));
+    }
+    if !matches!(entry.dtype, Dtype::BF16 | Dtype::F16 | Dtype::F32) {
+        let next = "use a release in one of those dtypes";
+        return Some(problem(ProblemKind::Dtype, "BF16, F16 or F32".into(), entry.dtype.to_string(), next));
+    }
+    None
+}
+
+fn active_parameters(config: &ModelConfig) -> u64 {
+    let (mut active, mut routed) = (0, 0);
+    for tensor in census::expected(config) {
+        let elements: u64 = tensor.shape.iter().map(|&size| size as u64).product();
+        match tensor.role {
+            Role::Embedding => active += config.hidden_size as u64,
+            Role::Expert => routed += elements,
+            _ => active += elements,
+        }
+    }
+    // every expert has the same shape, so the share of k in E is whole
+    active + routed / config.num_experts as u64 * config.experts_per_token as u64
+}

@@ -1,0 +1,218 @@
+//! The command line's shape. Absent on purpose: doing anything.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::num::NonZeroUsize;
+use std::ops::Range;
+use std::path::PathBuf;
+
+/// Proves that a port of a mixture-of-experts language model computes what the model computes.
+#[derive(Debug, Parser)]
+#[command(version, about, max_term_width = 100, arg_required_else_help = true)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Verb,
+}
+
+/// One subcommand each.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Census of a checkpoint: tensors, parameters, dtypes, layer kinds, and what is wrong with it
+    Inspect(Inspect),
+    /// Run one side and record its trace
+    Run(Run),
+    /// Compare the port with the reference, layer by layer and end to end
+    Compare(Compare),
+    /// Write a tiny checkpoint from a seed
+    Make(Make),
+}
+
+/// `assay inspect`.
+#[derive(Debug, Args)]
+pub struct Inspect {
+    /// Folder of the checkpoint: config.json and model.safetensors, or shards with their index
+    pub checkpoint: PathBuf,
+    /// Print JSON instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Where tokens come from, and how they are cut.
+#[derive(Debug, Args)]
+pub struct Tokens {
+    /// A text; tokens by the checkpoint's tokenizer.json, or its bytes where the vocabulary is 256
+    #[arg(long, value_name = "FILE", group = "source")]
+    pub text: Option<PathBuf>,
+    /// Token ids: a JSON list (cut like a text), or a list of lists (each one sequence)
+    #[arg(long, value_name = "FILE", group = "source")]
+    pub tokens: Option<PathBuf>,
+    /// N seeded random tokens; the seed is the preset's own, or 0 for any other checkpoint
+    #[arg(long, value_name = "N", group = "source")]
+    pub random_tokens: Option<NonZeroUsize>,
+    /// How many sequences to use [default: 2, or as many as there are]
+    #[arg(long, value_name = "N")]
+    pub sequences: Option<NonZeroUsize>,
+    /// Tokens per sequence [default: 1024, or all where there are fewer]
+    #[arg(long, value_name = "N")]
+    pub length: Option<NonZeroUsize>,
+}
+
+/// `assay run`.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// Folder of the checkpoint
+    pub checkpoint: PathBuf,
+    /// Which side to run
+    #[arg(long)]
+    pub side: SideName,
+    #[command(flatten)]
+    pub tokens: Tokens,
+    /// Whose expert choices are executed: the side's own, or those of the trace given by --trace
+    #[arg(long, default_value = "free")]
+    pub routing: RoutingName,
+    /// The recorded trace whose choices are forced: a folder made by `assay run`
+    #[arg(long, value_name = "DIR", required_if_eq("routing", "forced"))]
+    pub trace: Option<PathBuf>,
+    /// Arithmetic; bf16 on the reference is its emulation
+    #[arg(long, default_value = "f32")]
+    pub precision: PrecisionName,
+    /// Tokens per prefill call
+    #[arg(long, value_name = "N", default_value = "128")]
+    pub chunk: NonZeroUsize,
+    /// Feed one token per call from this position on
+    #[arg(long, value_name = "POSITION")]
+    pub decode_from: Option<usize>,
+    /// Sites to record: names separated by commas, `none`, or `all` [default: what `assay compare` reads]
+    #[arg(long, value_name = "LIST")]
+    pub sites: Option<String>,
+    /// Folder to write; must not exist
+    #[arg(short, long, value_name = "DIR")]
+    pub output: PathBuf,
+}
+
+/// `assay compare`.
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "assay compare CHECKPOINT --text FILE [OPTIONS]\n       assay compare REF_TRACE PORT_TRACE [OPTIONS]"
+)]
+pub struct Compare {
+    /// Folder of the checkpoint; or, with PORT_TRACE, the reference's recorded trace
+    #[arg(value_name = "CHECKPOINT|REF_TRACE")]
+    pub left: PathBuf,
+    /// The port's recorded trace
+    #[arg(value_name = "PORT_TRACE", conflicts_with_all = LIVE_ONLY)]
+    pub port_trace: Option<PathBuf>,
+    #[command(flatten)]
+    pub tokens: Tokens,
+    /// End-to-end runs to make [default: both]
+    #[arg(long)]
+    pub routing: Option<RoutingName>,
+    /// The port's arithmetic; the reference stays in f32
+    #[arg(long, default_value = "f32")]
+    pub precision: PrecisionName,
+    /// Tokens per prefill call of the port
+    #[arg(long, value_name = "N", default_value = "128")]
+    pub chunk: NonZeroUsize,
+    /// Layers of the table: `3..7` (3 to 6), `3..=7`, or one number [default: all]
+    #[arg(long, value_name = "RANGE", value_parser = layer_range)]
+    pub layers: Option<Range<usize>>,
+    /// Print JSON instead of tables
+    #[arg(long, conflicts_with = "csv")]
+    pub json: bool,
+    /// Print the per-layer table as CSV
+    #[arg(long)]
+    pub csv: bool,
+}
+
+/// Options that make no sense beside a recorded trace.
+const LIVE_ONLY: [&str; 9] =
+    ["text", "tokens", "random_tokens", "sequences", "length", "routing", "precision", "chunk", "csv"];
+
+/// `assay make`.
+#[derive(Debug, Args)]
+pub struct Make {
+    /// pattern5, real-layout or wide
+    pub preset: String,
+    /// Seed of every tensor's stream and of the preset's tokens
+    #[arg(long)]
+    pub seed: u64,
+    /// Number of layers, for `wide` only
+    #[arg(long)]
+    pub layers: Option<usize>,
+    /// Folder to write; must not exist
+    #[arg(short, long, value_name = "DIR")]
+    pub output: PathBuf,
+    /// Print what was made as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A side's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SideName {
+    Reference,
+    Port,
+}
+
+/// A routing's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RoutingName {
+    Free,
+    Forced,
+}
+
+/// A precision's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PrecisionName {
+    F32,
+    Bf16,
+}
+
+impl From<PrecisionName> for spec::Precision {
+    fn from(name: PrecisionName) -> Self {
+        match name {
+            PrecisionName::F32 => spec::Precision::F32,
+            PrecisionName::Bf16 => spec::Precision::Bf16,
+        }
+    }
+}
+
+/// `3..7`, `3..=7` or `3`, as a half-open range that is not empty.
+fn layer_range(typed: &str) -> Result<Range<usize>, String> {
+    let number =
+        |word: &str| word.trim().parse::<usize>().map_err(|_| format!("`{word}` is not a layer number"));
+    let range = if let Some((from, to)) = typed.split_once("..=") {
+        number(from)?..number(to)? + 1
+    } else if let Some((from, to)) = typed.split_once("..") {
+        number(from)?..number(to)?
+    } else {
+        let layer = number(typed)?;
+        layer..layer + 1
+    };
+    if range.is_empty() { Err(format!("`{typed}` holds no layer")) } else { Ok(range) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+    use rstest::rstest;
+
+    #[test]
+    fn the_command_line_has_no_conflicting_definitions() {
+        Arguments::command().debug_assert();
+    }
+
+    #[rstest]
+    #[case("3..7", Ok(3..7))]
+    #[case("3..=7", Ok(3..8))]
+    #[case("4", Ok(4..5))]
+    #[case("7..3", Err("`7..3` holds no layer"))]
+    #[case("a..3", Err("`a` is not a layer number"))]
+    fn layer_ranges_are_read_as_rust_reads_them(
+        #[case] typed: &str,
+        #[case] expected: Result<Range<usize>, &str>,
+    ) {
+        assert_eq!(layer_range(typed), expected.map_err(String::from));
+    }
+}

@@ -1,0 +1,78 @@
+//! `assay compare`: the port against the reference on a checkpoint, or one recorded trace against another.
+
+use super::{checkpoint, print_json};
+use crate::cli::{Compare, RoutingName};
+use crate::console::{self, Phases};
+use crate::text;
+use diff::compare::{Comparison, Options, PortRuns};
+use port::Port;
+use reference::Reference;
+use spec::{Precision, Result, Schedule, config_file};
+use std::path::Path;
+
+/// The JSON form: the comparison, and of which checkpoint.
+#[derive(serde::Serialize)]
+struct Report<'a> {
+    checkpoint: &'a Path,
+    weights_sha256: &'a str,
+    config_sha256: &'a str,
+    text: &'a str,
+    #[serde(flatten)]
+    comparison: &'a Comparison,
+}
+
+/// Compares and prints.
+pub fn run(arguments: &Compare) -> Result<()> {
+    match &arguments.port_trace {
+        Some(port_trace) => of_traces(arguments, port_trace),
+        None => live(arguments),
+    }
+}
+
+fn live(arguments: &Compare) -> Result<()> {
+    let dir = &arguments.left;
+    let config = config_file::read(dir)?;
+    let texts = text::read(dir, &config, &arguments.tokens)?;
+    let scan = checkpoint::examine(dir)?;
+    let precision = Precision::from(arguments.precision);
+    let reference = Reference::open(dir, reference::Options::default())?;
+    let port = Port::load(dir, precision)?;
+    let options = Options {
+        layers: arguments.layers.clone(),
+        schedule: Schedule::chunks_of(arguments.chunk.get()),
+        reference_precision: Precision::F32,
+        port_precision: precision,
+        routing: match arguments.routing {
+            None => PortRuns::ForcedAndFree,
+            Some(RoutingName::Forced) => PortRuns::Forced,
+            Some(RoutingName::Free) => PortRuns::Free,
+        },
+    };
+    let comparison = diff::compare::sides(&reference, &port, &texts.cases, &options, &mut Phases::new())?;
+    if arguments.json {
+        print_json(&Report {
+            checkpoint: dir,
+            weights_sha256: &scan.weights_sha256,
+            config_sha256: &scan.config_sha256,
+            text: &texts.about,
+            comparison: &comparison,
+        });
+    } else if arguments.csv {
+        print!("{}", comparison.layers_csv());
+    } else {
+        println!("checkpoint {}, sha256 {}…", dir.display(), &scan.weights_sha256[..16]);
+        console::print_live(&comparison, &texts);
+    }
+    Ok(())
+}
+
+fn of_traces(arguments: &Compare, port_trace: &Path) -> Result<()> {
+    let layers = arguments.layers.clone();
+    let found = diff::trace::compare(&arguments.left, port_trace, layers, &mut Phases::new())?;
+    if arguments.json {
+        print_json(&found);
+    } else {
+        console::print_traces(&found);
+    }
+    Ok(())
+}

@@ -1,0 +1,32 @@
+//! `assay make`: a tiny checkpoint from a seed.
+
+use super::print_json;
+use crate::cli::Make;
+use crate::console::Bar;
+use fixtures::Preset;
+use spec::{Error, Result};
+
+/// Writes the checkpoint and says what it holds.
+pub fn run(arguments: &Make) -> Result<()> {
+    let preset = Preset::from_name(&arguments.preset).ok_or_else(|| {
+        let known: Vec<String> =
+            Preset::ALL.iter().map(|p| format!("{} ({})", p.name(), p.about())).collect();
+        Error::Argument {
+            what: "the preset".into(),
+            expected: format!("one of {}", known.join("; ")),
+            found: format!("`{}`", arguments.preset),
+            next: "name one of them".into(),
+        }
+    })?;
+    let bar = Bar::bytes("writing weights", fixtures::bytes_expected(preset, arguments.layers)?);
+    let write = |bytes| bar.add(bytes);
+    let made = fixtures::make(preset, arguments.seed, arguments.layers, &arguments.output, &write)?;
+    drop(bar);
+    if arguments.json {
+        print_json(&made);
+    } else {
+        let (out, fixtures::Made { files, tensors, parameters, bytes }) = (arguments.output.display(), made);
+        println!("{out}: {tensors} tensors, {parameters} parameters, {bytes} bytes in {files} weight files");
+    }
+    Ok(())
+}

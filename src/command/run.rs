@@ -1,0 +1,99 @@
+//! `assay run`: one side, recorded as a folder of traces.
+
+use super::checkpoint;
+use crate::cli::{self, RoutingName, SideName};
+use crate::console::Phases;
+use crate::text;
+use diff::trace::{Checkpoint, Request};
+use port::Port;
+use reference::{Reference, Scan};
+use spec::trace::Trace;
+use spec::{
+    Case, Choices, Error, ModelConfig, Precision, Result, Routing, Schedule, Side, Site, config_file,
+};
+use std::path::Path;
+
+/// Runs and records.
+pub fn run(arguments: &cli::Run) -> Result<()> {
+    let dir = &arguments.checkpoint;
+    let config = config_file::read(dir)?;
+    let sites = sites(arguments.sites.as_deref())?;
+    let texts = text::read(dir, &config, &arguments.tokens)?;
+    refuse_existing(&arguments.output)?;
+    let scan = checkpoint::examine(dir)?;
+    let choices = match (arguments.routing, &arguments.trace) {
+        (RoutingName::Forced, Some(folder)) => Some(recorded_choices(folder, &texts.cases, &config, &scan)?),
+        _ => None,
+    };
+    let routing: Vec<Routing<'_>> = match &choices {
+        Some(choices) => choices.iter().map(Routing::Forced).collect(),
+        None => vec![Routing::Free; texts.cases.len()],
+    };
+    let precision = Precision::from(arguments.precision);
+    let side: Box<dyn Side> = match arguments.side {
+        SideName::Reference => Box::new(Reference::open(dir, reference::Options::default())?),
+        SideName::Port => Box::new(Port::load(dir, precision)?),
+    };
+    let name = dir.file_name().unwrap_or(dir.as_os_str()).to_string_lossy().into_owned();
+    let prefill_chunk = arguments.chunk.get();
+    let request = Request {
+        cases: &texts.cases,
+        routing: &routing,
+        schedule: Schedule { prefill_chunk, decode_from: arguments.decode_from, batch: 1 },
+        precision,
+        sites: &sites,
+        checkpoint: &Checkpoint {
+            model: name,
+            weights_sha256: scan.weights_sha256,
+            config_sha256: scan.config_sha256,
+        },
+        out: &arguments.output,
+    };
+    let recorded = diff::trace::record(side.as_ref(), &request, &mut Phases::new())?;
+    println!("{}: {}", recorded.folder.display(), texts.about);
+    for case in &recorded.cases {
+        println!("{}, choices sha256 {}…", case.trace.display(), &case.ids_sha256[..16]);
+        case.sites.iter().for_each(|path| println!("{}", path.display()));
+    }
+    Ok(())
+}
+
+/// The sites named by `--sites`; none named: what `assay compare` reads.
+fn sites(list: Option<&str>) -> Result<Vec<Site>> {
+    match list {
+        None => Ok(diff::trace::DEFAULT_SITES.to_vec()),
+        Some("none") => Ok(Vec::new()),
+        Some("all") => Ok(Site::ALL.to_vec()),
+        Some(list) => list.split(',').map(|name| site(name.trim())).collect(),
+    }
+}
+
+fn site(name: &str) -> Result<Site> {
+    Site::from_name(name).ok_or_else(|| Error::Argument {
+        what: "--sites".into(),
+        expected: format!("`none`, `all` or names out of {}", Site::ALL.map(Site::name).join(", ")),
+        found: format!("`{name}`"),
+        next: "correct the name".into(),
+    })
+}
+
+fn refuse_existing(output: &Path) -> Result<()> {
+    spec::output::NewFolder::create(output).map(drop)
+}
+
+/// The choices of a recording, one per case, of this checkpoint and these tokens.
+fn recorded_choices(
+    folder: &Path,
+    cases: &[Case],
+    config: &ModelConfig,
+    scan: &Scan,
+) -> Result<Vec<Choices>> {
+    let read = |case: &Case| {
+        let trace = Trace::read(&folder.join(diff::trace::trace_name(case)))?;
+        trace.check_same_checkpoint(&scan.weights_sha256, &scan.config_sha256)?;
+        trace.check_layers(config)?;
+        trace.check_tokens(case)?;
+        trace.choices()
+    };
+    cases.iter().map(read).collect()
+}

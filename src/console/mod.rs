@@ -1,0 +1,80 @@
+//! What a person sees: progress on stderr, tables on stdout.
+//!
+//! Tables are Markdown, so that they can be pasted. Absent on purpose: computing any number that is shown.
+
+mod census;
+mod comparison;
+mod progress;
+
+pub use census::print_survey;
+pub use comparison::{print_live, print_traces};
+pub use progress::{Bar, Phases};
+
+use comfy_table::{CellAlignment, Table, presets};
+
+/// A Markdown table; all columns but the first `left` are right-aligned.
+fn table(header: &[&str], left: usize) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::ASCII_MARKDOWN).set_header(header);
+    for column in table.column_iter_mut().skip(left) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+/// A whole number with thousands separated: `16,384`.
+fn count(number: impl Into<u128>) -> String {
+    let digits = number.into().to_string();
+    let mut grouped = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// Two significant digits: `1.3e-6`; `0` is exact.
+fn short(number: f64) -> String {
+    if number == 0.0 { "0".into() } else { format!("{number:.1e}") }
+}
+
+/// A share in percent, cut rather than rounded so that only all of them is 100: `99.66 %`.
+fn percent(share: f64) -> String {
+    let cut = (share * 1e4).floor() / 1e2;
+    format!("{cut} %")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case(0, "0")]
+    #[case(999, "999")]
+    #[case(1000, "1,000")]
+    #[case(78_103_074_560, "78,103,074,560")]
+    fn thousands_are_separated(#[case] number: u64, #[case] shown: &str) {
+        assert_eq!(count(number), shown);
+    }
+
+    #[rstest]
+    #[case(1.0, "100 %")]
+    #[case(0.999_999, "99.99 %")]
+    #[case(0.5, "50 %")]
+    #[case(f64::NAN, "NaN %")]
+    fn a_share_short_of_all_is_never_shown_as_all(#[case] share: f64, #[case] shown: &str) {
+        assert_eq!(percent(share), shown);
+    }
+
+    #[rstest]
+    #[case(1.25e-6, "1.2e-6")]
+    #[case(0.0, "0")]
+    #[case(f64::NAN, "NaN")]
+    #[case(f64::INFINITY, "inf")]
+    fn an_error_is_shown_with_two_digits(#[case] number: f64, #[case] shown: &str) {
+        assert_eq!(short(number), shown);
+    }
+}
