@@ -119,10 +119,7 @@ impl RotatingCache {
     /// One token: written in place, over the oldest key if the ring is full.
     fn replace_oldest(&mut self, key: &Array, value: &Array) -> Op<(Array, Array)> {
         let (mut k, mut v) = match self.buffers.take() {
-            None => {
-                let stop = 1;
-                (self.ring(None, stop, key)?, self.ring(None, stop, value)?)
-            }
+            None => (self.ring(None, 1, key)?, self.ring(None, 1, value)?),
             Some((k, v)) if self.held > self.window => {
                 // a prefill left more than a ring holds
                 let cut = (self.newest(&k, self.window)?, self.newest(&v, self.window)?);

@@ -99,11 +99,12 @@ pub fn version() -> String {
 
 /// The BLAS behind MLX's f32 matrix products on the CPU.
 ///
-/// On Linux the library that MLX brings is a plain one (2 GFLOP/s on two cores). A program that needs OpenBLAS
-/// itself has it earlier in the order in which symbols are looked up, so that MLX's calls of `cblas_sgemm`
-/// reach OpenBLAS. The linker drops a library that nothing refers to; the question for its configuration here
-/// is what keeps it, and loading a [`crate::Port`] asks it. To verify: `readelf -d` of the program lists
-/// `libopenblas` before or beside `libmlx`, and `LD_DEBUG=bindings` binds libmlx's `cblas_sgemm` to it.
+/// On Linux the library that MLX brings is a plain one (2 GFLOP/s on two cores). A program that needs
+/// OpenBLAS itself has it earlier in the order in which symbols are looked up, so that MLX's calls of
+/// `cblas_sgemm` reach OpenBLAS. The linker drops a library that nothing refers to; the question for its
+/// configuration here is what keeps it, and loading a [`crate::Port`] asks it. To verify: `readelf -d` of
+/// the program lists `libopenblas` before or beside `libmlx`, and `LD_DEBUG=bindings` binds libmlx's
+/// `cblas_sgemm` to it.
 #[cfg(target_os = "linux")]
 fn blas() -> String {
     use ndarray_linalg as _;

@@ -15,7 +15,7 @@ use comfy_table::{CellAlignment, Table, presets};
 /// A Markdown table; all columns but the first `left` are right-aligned.
 fn table(header: &[&str], left: usize) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::ASCII_MARKDOWN).set_header(header);
+    table.load_style(presets::ASCII_MARKDOWN).set_header(header);
     for column in table.column_iter_mut().skip(left) {
         column.set_cell_alignment(CellAlignment::Right);
     }

@@ -19,5 +19,5 @@ mod sites;
 
 pub use compare::compare;
 pub use comparison::{LargestGap, SCHEMA, Source, TraceComparison, TraceLayer};
-pub use record::{Checkpoint, Recorded, RecordedCase, Request, record};
+pub use record::{Checkpoint, Recorded, RecordedCase, Request, record, trace_name};
 pub use sites::{DEFAULT_SITES, SitesFile, tensor_name};

@@ -121,7 +121,8 @@ pub fn record(side: &dyn Side, request: &Request<'_>, progress: &mut dyn Progres
     Ok(Recorded { folder: request.out.into(), cases: recorded })
 }
 
-fn trace_name(case: &Case) -> String {
+/// The name of a case's trace file within a recording.
+pub fn trace_name(case: &Case) -> String {
     format!("{}{}", case.name, trace::SUFFIX)
 }
 

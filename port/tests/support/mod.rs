@@ -144,8 +144,8 @@ impl Stored {
 
 pub type Checkpoint = BTreeMap<String, Stored>;
 
-/// H 12, 4 query and 2 key-value heads of 6, 11 tokens, top-3 of 12 experts of 7 (enough for numeric and string
-/// order to differ), shared 9, a sliding layer (window 3) and a full one.
+/// H 12, 4 query and 2 key-value heads of 6, 11 tokens, top-3 of 12 experts of 7 (enough for numeric and
+/// string order to differ), shared 9, a sliding layer (window 3) and a full one.
 pub const TINY_CONFIG: &str = r#"{
     "model_type": "kolibri1", "hidden_act": "silu", "hidden_size": 12, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6, "vocab_size": 11, "rms_norm_eps": 1e-6,
