@@ -92,9 +92,8 @@ pub struct Run {
 
 /// `assay compare`.
 #[derive(Debug, Args)]
-#[command(
-    override_usage = "assay compare CHECKPOINT --text FILE [OPTIONS]\n       assay compare REF_TRACE PORT_TRACE [OPTIONS]"
-)]
+#[command(override_usage = "assay compare CHECKPOINT --text FILE [OPTIONS]\n       \
+                      assay compare REF_TRACE PORT_TRACE [OPTIONS]")]
 pub struct Compare {
     /// Folder of the checkpoint; or, with PORT_TRACE, the reference's recorded trace
     #[arg(value_name = "CHECKPOINT|REF_TRACE")]

@@ -1,4 +1,4 @@
-//! The `assay` command: parses arguments, calls one verb, prints its result, and exits with a documented code.
+//! The `assay` command: parses arguments, calls one verb, prints its result, exits with a documented code.
 //!
 //! Results go to stdout, everything else to stderr. Absent on purpose: any arithmetic; the rooms do that.
 

@@ -157,7 +157,8 @@ fn cut(name: &str, tokens: &[TokenId], wanted: &Tokens) -> Result<(Vec<Vec<Token
         [] => vec![vec![]], // `Case::new` refuses it in its own words
         _ => tokens.chunks_exact(length).take(count).map(<[TokenId]>::to_vec).collect(),
     };
-    let used = format!("{} sequences of {length} tokens, of {} tokens", sequences.len(), tokens.len());
+    let plural = if sequences.len() == 1 { "" } else { "s" };
+    let used = format!("{} sequence{plural} of {length}, of {} tokens", sequences.len(), tokens.len());
     Ok((sequences, used))
 }
 
@@ -215,6 +216,8 @@ impl Texts {
     pub fn around(&self, case: &str, position: usize, count: usize) -> String {
         let Some(case) = self.cases.iter().find(|c| c.name == case) else { return String::new() };
         let end = (position + 1).min(case.len());
+        // an id says less than a piece of text, and is longer
+        let count = if matches!(self.alphabet, Alphabet::Numbers) { count.div_ceil(4) } else { count };
         self.alphabet.read(&case.tokens[end.saturating_sub(count)..end])
     }
 

@@ -31,18 +31,22 @@ fn commands(readme: &str) -> Vec<(String, String)> {
     found
 }
 
-/// Numbers become `#` and runs of spaces and dashes one, so that what is left is words and their order.
+/// What does not depend on the machine: numbers and "none" become `#`, rules and paddings go, and so do the places
+/// and texts that follow from which number is the largest.
 fn words(text: &str) -> String {
-    let mut words = String::new();
-    for c in text.chars() {
-        let c = if c.is_ascii_digit() { '#' } else { c };
-        let fold = |c: char| " -#.,e".contains(c);
-        if !(fold(c) && words.ends_with(c)) {
-            words.push(c);
-        }
+    let kept = text.lines().filter(|line| !line.starts_with("| text up to there"));
+    let line = |line: &str| line.split_whitespace().map(word).collect::<Vec<_>>().join(" ");
+    kept.map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn word(word: &str) -> String {
+    let number = word.chars().all(|c| "0123456789.,e-".contains(c));
+    match word {
+        _ if number => "#".into(),
+        _ if word.starts_with("|-") => "|".into(),
+        "attn_branch" | "moe_branch" => "branch".into(),
+        _ => word.chars().filter(|c| !c.is_ascii_digit()).collect(),
     }
-    let number = ["#.#e-#", "#.#e#", "#,#,#", "#,#", "#.#"];
-    number.iter().fold(words, |text, form| text.replace(form, "#"))
 }
 
 /// What `assay` prints for a README command, with `DIR` a folder of its own.

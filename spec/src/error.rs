@@ -40,7 +40,10 @@ pub enum Error {
         next: String,
     },
     /// A tensor is missing, extra, mis-shaped, of an unsupported dtype or not finite (K3).
-    #[error("failed to load tensor `{name}` of {}: expected {expected}, found {found}; {next}", path.display())]
+    #[error(
+        "failed to load tensor `{name}` of {}: expected {expected}, found {found}; {next}",
+        path.display()
+    )]
     Tensor {
         /// The file, or the folder where no file has it.
         path: PathBuf,

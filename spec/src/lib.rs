@@ -3,8 +3,9 @@
 //! Job: name what a Kolibri-1 checkpoint, a text, a schedule, a routing, a site of the forward pass and a
 //! recorded trace are, and refuse what is none of these. Inputs: `config.json`, trace files. Outputs: types.
 //!
-//! Architecture invariant: no arithmetic of the model and no weight loader lives here, and nothing of this
-//! workspace is depended on. The reference and the port share these words and `docs/kolibri-1.md`, nothing else.
+//! Architecture invariant: no arithmetic of the model and no weight loader lives here, and nothing of
+//! this workspace is depended on. The reference and the port share these words and `docs/kolibri-1.md`, nothing
+//! else.
 
 pub mod case;
 pub mod census;

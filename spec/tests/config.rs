@@ -86,7 +86,7 @@ fn other_spellings_mean_the_same(#[case] edits: Value) {
 #[case("sliding_window", json!({"sliding_window": null}), "null")]
 #[case("layer_types", json!({"num_hidden_layers": 7}), "6 entries")]
 #[case("layer_types", json!({"layer_types": "-"}), "no such key")]
-#[case("layer_types", json!({"layer_types": ["sliding_attention", "chunked", "a", "b", "c", "d"]}), "layer 1")]
+#[case("layer_types", json!({"layer_types": ["full_attention", "chunked", "a", "b", "c", "d"]}), "layer 1")]
 #[case("num_key_value_heads", json!({"num_key_value_heads": 5}), "5")]
 #[case("num_experts", json!({"num_local_experts": 256}), "384 beside num_local_experts 256")]
 #[case("num_experts", json!({"num_experts": "-"}), "no such key")]

@@ -2,7 +2,7 @@
 
 use super::print_json;
 use crate::cli::Make;
-use crate::console::Bar;
+use crate::console::{self, Bar};
 use fixtures::Preset;
 use spec::{Error, Result};
 
@@ -25,8 +25,10 @@ pub fn run(arguments: &Make) -> Result<()> {
     if arguments.json {
         print_json(&made);
     } else {
-        let (out, fixtures::Made { files, tensors, parameters, bytes }) = (arguments.output.display(), made);
-        println!("{out}: {tensors} tensors, {parameters} parameters, {bytes} bytes in {files} weight files");
+        let [files, tensors] = [made.files, made.tensors].map(|number| console::count(number as u64));
+        let [parameters, bytes] = [made.parameters, made.bytes].map(console::count);
+        let out = arguments.output.display();
+        println!("{out}: {tensors} tensors, {parameters} parameters, {bytes} bytes; weight files: {files}");
     }
     Ok(())
 }

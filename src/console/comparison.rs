@@ -198,7 +198,7 @@ fn print_changes(runs: &[(&str, &EndToEnd)], texts: &Texts) {
             let port = change.port.map_or("a NaN".into(), |id| format!("`{}`", texts.token(id)));
             let reference = texts.token(change.reference);
             println!(
-                "{name}: another confident top-1 at {case}:{position}, after `{before}`: `{reference}` → {port}"
+                "{name}: confident top-1 at {case}:{position}, after `{before}`: `{reference}` → {port}"
             );
         }
     }

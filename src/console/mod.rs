@@ -23,7 +23,7 @@ fn table(header: &[&str], left: usize) -> Table {
 }
 
 /// A whole number with thousands separated: `16,384`.
-fn count(number: impl Into<u128>) -> String {
+pub fn count(number: impl Into<u128>) -> String {
     let digits = number.into().to_string();
     let mut grouped = String::new();
     for (index, digit) in digits.chars().enumerate() {
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[rstest]
-    #[case(1.25e-6, "1.2e-6")]
+    #[case(1.24e-6, "1.2e-6")]
     #[case(0.0, "0")]
     #[case(f64::NAN, "NaN")]
     #[case(f64::INFINITY, "inf")]

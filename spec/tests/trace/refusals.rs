@@ -24,7 +24,7 @@ fn ids(changes: &[(usize, i16)]) -> Parts {
 fn ids_that_are_no_routes_are_refused(#[case] changes: &[(usize, i16)], #[case] place: &str) {
     let refusal = ids(changes).refusal();
     assert!(refusal.contains(place), "{refusal}");
-    assert!(refusal.starts_with("failed to read trace"), "{refusal}");
+    assert!(refusal.starts_with("failed to use trace"), "{refusal}");
     assert!(refusal.contains("record it again"), "{refusal}");
 }
 
