@@ -5,7 +5,7 @@ use spec::{Case, Choices, Error, ExpertId, LayerId, Schedule, TokenId, output};
 use std::path::Path;
 
 #[rstest]
-#[case::one_call(10, None, 10, &[0..10])]
+#[case::one_call(10, None, 10, std::slice::from_ref(&(0..10)))]
 #[case::a_last_short_call(4, None, 10, &[0..4, 4..8, 8..10])]
 #[case::decode_after_a_prefill(4, Some(6), 8, &[0..4, 4..6, 6..7, 7..8])]
 #[case::decode_from_the_start(4, Some(0), 2, &[0..1, 1..2])]
