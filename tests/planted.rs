@@ -49,9 +49,14 @@ impl Steps for WindowOneShort {
 
 #[test]
 fn a_window_one_short_is_seen_from_the_position_at_which_the_window_is_full() {
+    let past = compare(WindowOneShort, 120);
+    check(&past, |row| row.attn_branch.max, |row| row.kind == LayerKind::Sliding);
+    // with one query at a full window, a layer shows it only if that query looks at the key that is lost
     let full = compare(WindowOneShort, WINDOW);
-    check(&full, |row| row.attn_branch.max, |row| row.kind == LayerKind::Sliding);
-    for row in full.layers.iter().filter(|row| row.kind == LayerKind::Sliding) {
+    let off: Vec<_> = full.layers.iter().filter(|row| row.attn_branch.max > HONEST_ERROR_MAX).collect();
+    assert!(off.len() >= 4, "{} layers", off.len());
+    for row in off {
+        assert_eq!(row.kind, LayerKind::Sliding);
         assert_eq!(row.worst.place.position, WINDOW - 1, "layer {}", row.layer);
     }
     let before = compare(WindowOneShort, WINDOW - 1);
@@ -96,9 +101,9 @@ fn a_router_that_ignores_the_bias_is_seen_in_its_shadow_and_in_the_free_run_only
     let found = compare(IgnoresBias, 120);
     check(&found, |row| row.attn_branch.max.max(row.moe_branch.max), |_| false);
     for row in &found.layers {
-        assert!(row.disagreements.beyond_tie > 60, "layer {}: {}", row.layer, row.disagreements.beyond_tie);
+        assert!(row.disagreements.beyond_tie > 12, "layer {}: {}", row.layer, row.disagreements.beyond_tie);
         let z = row.disagreements.largest.as_ref().unwrap().z;
-        assert!(z > 1e4, "layer {}: {z}", row.layer);
+        assert!(z > 100.0, "layer {}: {z}", row.layer);
         assert_eq!(row.unforced_rows, 0);
     }
     assert!(found.forced.unwrap().kl_nats.mean <= 1e-8);

@@ -31,8 +31,8 @@ fn commands(readme: &str) -> Vec<(String, String)> {
     found
 }
 
-/// What does not depend on the machine: numbers and "none" become `#`, rules and paddings go, and so do the places
-/// and texts that follow from which number is the largest.
+/// What does not depend on the machine: numbers and "none" become `#`, rules and paddings go, and so do the
+/// places and texts that follow from which number is the largest.
 fn words(text: &str) -> String {
     let kept = text.lines().filter(|line| !line.starts_with("| text up to there"));
     let line = |line: &str| line.split_whitespace().map(word).collect::<Vec<_>>().join(" ");

@@ -4,8 +4,8 @@
 //! recorded trace are, and refuse what is none of these. Inputs: `config.json`, trace files. Outputs: types.
 //!
 //! Architecture invariant: no arithmetic of the model and no weight loader lives here, and nothing of
-//! this workspace is depended on. The reference and the port share these words and `docs/kolibri-1.md`, nothing
-//! else.
+//! this workspace is depended on. The reference and the port share these words and `docs/kolibri-1.md`,
+//! and nothing else.
 
 pub mod case;
 pub mod census;
