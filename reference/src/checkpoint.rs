@@ -4,7 +4,7 @@
 //! files. Absent on purpose: what the tensors should be (`survey`) and what is in them (`weights`).
 
 use crate::survey::{Problem, ProblemKind};
-use memmap2::Mmap;
+use memmap2::{Mmap, UncheckedAdvice};
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
 use spec::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +27,24 @@ pub(crate) struct Shard {
     pub map: Mmap,
     /// Number of tensors its header lists.
     pub tensors: usize,
+}
+
+/// Ranges shorter than this are not worth a system call.
+const RELEASED_BYTES_MIN: usize = 1 << 20;
+
+impl Shard {
+    /// Lets go of the memory behind a range that was read. Reading it again fetches it again.
+    #[allow(unsafe_code)]
+    pub fn release(&self, bytes: &Range<usize>) {
+        if bytes.len() < RELEASED_BYTES_MIN {
+            return;
+        }
+        // SAFETY: the map is read-only and of a file: pages that are dropped come back with the same bytes.
+        let released =
+            unsafe { self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, bytes.start, bytes.len()) };
+        // a system that refuses keeps the pages, and nothing else changes
+        drop(released);
+    }
 }
 
 /// Where one tensor lies.

@@ -112,6 +112,7 @@ fn scan_shard(files: &Files, id: ShardId, progress: &(dyn Fn(u64) + Sync)) -> Sh
                 bad = first.map(|i| (values[i], block * BLOCK / element + i));
             }
         }
+        shard.release(&entry.bytes);
         scan.not_finite.extend(bad.map(|(value, flat)| NotFinite {
             tensor: name.clone(),
             file: shard.name.clone(),

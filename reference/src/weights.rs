@@ -50,6 +50,7 @@ impl Weights {
         let (entry, shard) = self.find(name);
         let mut values = vec![0.0; entry.shape.iter().product()];
         decode::widen(entry.dtype, &shard.map[entry.bytes.clone()], &mut values);
+        shard.release(&entry.bytes);
         self.bytes_read.fetch_add(entry.bytes.len() as u64, Ordering::Relaxed);
         refuse_not_finite(shard, name, &values, |flat| decode::index_of(flat, &entry.shape))?;
         Ok(values)
@@ -76,6 +77,7 @@ impl Weights {
             });
             decoded.reduce(|| true, |a, b| a & b)
         });
+        shard.release(&entry.bytes);
         self.bytes_read.fetch_add(entry.bytes.len() as u64, Ordering::Relaxed);
         if !finite {
             refuse_not_finite(shard, name, &values, |flat| decode::index_of(flat, &entry.shape))?;

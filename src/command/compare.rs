@@ -7,7 +7,7 @@ use crate::text;
 use diff::compare::{Comparison, Options, PortRuns};
 use port::Port;
 use reference::Reference;
-use spec::{Precision, Result, Schedule, config_file};
+use spec::{Precision, Result, Schedule, Side, config_file};
 use std::path::Path;
 
 /// The JSON form: the comparison, and of which checkpoint.
@@ -37,6 +37,7 @@ fn live(arguments: &Compare) -> Result<()> {
     let precision = Precision::from(arguments.precision);
     let reference = Reference::open(dir, reference::Options::default())?;
     let port = Port::load(dir, precision)?;
+    console::warn_of_tf32(&port.describe());
     let options = Options {
         layers: arguments.layers.clone(),
         schedule: Schedule::chunks_of(arguments.chunk.get()),

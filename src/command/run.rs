@@ -2,7 +2,7 @@
 
 use super::checkpoint;
 use crate::cli::{self, RoutingName, SideName};
-use crate::console::Phases;
+use crate::console::{self, Phases};
 use crate::text;
 use diff::trace::{Checkpoint, Request};
 use port::Port;
@@ -34,6 +34,7 @@ pub fn run(arguments: &cli::Run) -> Result<()> {
         SideName::Reference => Box::new(Reference::open(dir, reference::Options::default())?),
         SideName::Port => Box::new(Port::load(dir, precision)?),
     };
+    console::warn_of_tf32(&side.describe());
     let name = dir.file_name().unwrap_or(dir.as_os_str()).to_string_lossy().into_owned();
     let prefill_chunk = arguments.chunk.get();
     let request = Request {

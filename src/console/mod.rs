@@ -11,6 +11,15 @@ pub use comparison::{print_live, print_traces};
 pub use progress::{Bar, Phases};
 
 use comfy_table::{CellAlignment, Table, presets};
+use spec::SideInfo;
+
+/// Warns where MLX may compute f32 products from shortened operands.
+pub fn warn_of_tf32(port: &SideInfo) {
+    let off = port.notes.iter().any(|(name, value)| name == "MLX_ENABLE_TF32" && value == "0");
+    if port.device == "metal" && !off {
+        eprintln!("assay: warning: MLX_ENABLE_TF32 is not 0, so f32 products may be no better than TF32");
+    }
+}
 
 /// A Markdown table; all columns but the first `left` are right-aligned.
 fn table(header: &[&str], left: usize) -> Table {
