@@ -33,7 +33,7 @@ fn the_routes_of_a_preset_have_what_bugs_need(#[case] preset: Preset, #[case] se
         .map(|(l, e)| tokens_of(l, e))
         .collect();
     assert!(counts.contains(&0), "an expert without a token");
-    assert!(counts.iter().any(|&count| count == 2), "an expert with exactly two tokens: {counts:?}");
+    assert!(counts.contains(&2), "an expert with exactly two tokens: {counts:?}");
     let window = config.sliding_window.unwrap();
     assert!(case.len() > window && (case.len() - window) % 2 == 1, "past the window by an odd amount");
     assert_ne!(case.len() % 128, 0, "a last chunk that is not full");

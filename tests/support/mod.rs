@@ -14,7 +14,8 @@ pub const TEXT: &str = "fixtures/texts/kjv-heldout.txt";
 /// Runs `assay` with the workspace's root as its folder.
 pub fn assay<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_assay"));
-    command.current_dir(env!("CARGO_MANIFEST_DIR")).args(arguments);
+    // the width of somebody's terminal must not wrap the help in another place
+    command.current_dir(env!("CARGO_MANIFEST_DIR")).env_remove("COLUMNS").args(arguments);
     command.output().expect("the program starts")
 }
 
