@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::path::PathBuf;
 
-/// Proves that a port of a mixture-of-experts language model computes what the model computes.
+/// Tests a port of a mixture-of-experts language model against an independent reference.
 #[derive(Debug, Parser)]
 #[command(version, about, max_term_width = 100, arg_required_else_help = true)]
 pub struct Arguments {
@@ -178,15 +178,15 @@ impl From<PrecisionName> for spec::Precision {
 
 /// `3..7`, `3..=7` or `3`, as a half-open range that is not empty.
 fn layer_range(typed: &str) -> Result<Range<usize>, String> {
-    let number =
-        |word: &str| word.trim().parse::<usize>().map_err(|_| format!("`{word}` is not a layer number"));
+    let refuse = |word: &str| format!("`{word}` is no layer: write `3..7` (3 to 6), `3..=7` or `3`");
+    let number = |word: &str| word.trim().parse::<usize>().map_err(|_| refuse(word));
     let range = if let Some((from, to)) = typed.split_once("..=") {
-        number(from)?..number(to)? + 1
+        number(from)?..number(to)?.saturating_add(1)
     } else if let Some((from, to)) = typed.split_once("..") {
         number(from)?..number(to)?
     } else {
         let layer = number(typed)?;
-        layer..layer + 1
+        layer..layer.saturating_add(1)
     };
     if range.is_empty() { Err(format!("`{typed}` holds no layer")) } else { Ok(range) }
 }
@@ -207,7 +207,8 @@ mod tests {
     #[case("3..=7", Ok(3..8))]
     #[case("4", Ok(4..5))]
     #[case("7..3", Err("`7..3` holds no layer"))]
-    #[case("a..3", Err("`a` is not a layer number"))]
+    #[case("a..3", Err("`a` is no layer: write `3..7` (3 to 6), `3..=7` or `3`"))]
+    #[case("3-6", Err("`3-6` is no layer: write `3..7` (3 to 6), `3..=7` or `3`"))]
     fn layer_ranges_are_read_as_rust_reads_them(
         #[case] typed: &str,
         #[case] expected: Result<Range<usize>, &str>,

@@ -1,6 +1,8 @@
 //! Exit codes: a small written contract (README, "Exit codes").
 
+use spec::Error;
 use spec::error::Blame;
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 /// Usage or bad input; nothing was written.
@@ -17,8 +19,22 @@ pub fn of_usage(message: &clap::Error) -> ExitCode {
     if message.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
 }
 
+/// Told to stop by a signal, as a shell reports it; nothing half-written is left.
+pub const STOPPED: i32 = 130;
+
+/// Writes a result to stdout. A reader that closed the pipe has read enough. Errors: [`Error::Io`].
+pub fn print(result: &str) -> Result<(), Error> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(result.as_bytes()).and_then(|()| out.flush()) {
+        Err(refusal) if refusal.kind() != ErrorKind::BrokenPipe => {
+            Err(Error::io("write the result to", "standard output", "send it where there is room")(refusal))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Prints one message to stderr and gives the code of whose fault it is.
-pub fn of_error(error: &spec::Error) -> ExitCode {
+pub fn of_error(error: &Error) -> ExitCode {
     eprintln!("assay: {error}");
     ExitCode::from(match error.blame() {
         Blame::Input => USAGE,

@@ -16,8 +16,16 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(message) => return exit::of_usage(&message),
     };
-    match command::run(arguments.command) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => exit::of_error(&error),
+    // told to stop (Ctrl-C, TERM): leave nothing half-written
+    let stop = || {
+        spec::output::remove_unfinished();
+        std::process::exit(exit::STOPPED);
+    };
+    ctrlc::set_handler(stop).expect("no other handler was set");
+    let mut out = String::new();
+    let outcome = command::run(arguments.command, &mut out);
+    match (exit::print(&out), outcome) {
+        (_, Err(error)) | (Err(error), Ok(())) => exit::of_error(&error),
+        (Ok(()), Ok(())) => ExitCode::SUCCESS,
     }
 }

@@ -10,6 +10,8 @@ use tokenizers::Tokenizer;
 const SEQUENCES_DEFAULT: usize = 2;
 /// Tokens per sequence where the person named no number.
 const LENGTH_DEFAULT: usize = 1024;
+/// Random tokens are drawn into memory; nobody runs more than this.
+const RANDOM_TOKENS_MAX: usize = 1 << 26;
 /// A vocabulary of bytes: every token is one byte of the text.
 const BYTE_VOCABULARY: usize = 256;
 
@@ -67,8 +69,7 @@ pub fn read(checkpoint: &Path, config: &ModelConfig, wanted: &Tokens) -> Result<
         Sequences::Stream(tokens) => cut(&source.name, &tokens, wanted)?,
         Sequences::Given(lists) => take(lists, wanted)?,
     };
-    let single = sequences.len() == 1;
-    let name = |index| if single { source.name.clone() } else { format!("{}.{index}", source.name) };
+    let name = |index| format!("{}.{index}", source.name);
     let cases = sequences.into_iter().enumerate().map(|(index, tokens)| Case::new(name(index), tokens));
     let cases = cases.collect::<Result<Vec<_>>>()?;
     cases.iter().try_for_each(|case| case.check_vocabulary(config))?;
@@ -114,11 +115,16 @@ fn from_text(checkpoint: &Path, config: &ModelConfig, path: &Path) -> Result<Sou
 
 fn from_json(checkpoint: &Path, config: &ModelConfig, path: &Path) -> Result<Source> {
     let text = std::fs::read_to_string(path).map_err(Error::io("read", path, "name a JSON file"))?;
-    let stream = serde_json::from_str(&text).map(Sequences::Stream);
-    let sequences = stream.or_else(|_| serde_json::from_str(&text).map(Sequences::Given)).map_err(|e| {
+    let refuse = |e: serde_json::Error| {
         let expected = "a JSON list of token ids, or a list of such lists".into();
         Error::Case { case: case_name(path), expected, found: e.to_string(), next: "correct the file".into() }
-    })?;
+    };
+    let value: serde_json::Value = serde_json::from_str(&text).map_err(refuse)?;
+    let sequences = match value.get(0) {
+        Some(serde_json::Value::Array(_)) => serde_json::from_value(value).map(Sequences::Given),
+        _ => serde_json::from_value(value).map(Sequences::Stream),
+    };
+    let sequences = sequences.map_err(refuse)?;
     let alphabet = match tokenizer(checkpoint)? {
         Some(tokenizer) => Alphabet::Tokenizer(Box::new(tokenizer)),
         None if config.vocab_size == BYTE_VOCABULARY => Alphabet::Bytes,
@@ -129,6 +135,14 @@ fn from_json(checkpoint: &Path, config: &ModelConfig, path: &Path) -> Result<Sou
 }
 
 fn from_seed(checkpoint: &Path, config: &ModelConfig, count: usize) -> Result<Source> {
+    if count > RANDOM_TOKENS_MAX {
+        return Err(Error::Argument {
+            what: "--random-tokens".into(),
+            expected: format!("at most {RANDOM_TOKENS_MAX}"),
+            found: count.to_string(),
+            next: "ask for fewer".into(),
+        });
+    }
     let seed = fixtures::read_seed(checkpoint)?.map_or(0, |note| note.seed);
     let tokens = fixtures::random_tokens(seed, config.vocab_size, count);
     Ok(Source {
@@ -148,7 +162,10 @@ fn cut(name: &str, tokens: &[TokenId], wanted: &Tokens) -> Result<(Vec<Vec<Token
     if !tokens.is_empty() && count > whole {
         return Err(Error::Case {
             case: name.into(),
-            expected: format!("{} tokens for --sequences {count} of --length {length}", count * length),
+            expected: format!(
+                "{} tokens for --sequences {count} of --length {length}",
+                count.saturating_mul(length)
+            ),
             found: format!("{} tokens", tokens.len()),
             next: "ask for fewer or shorter sequences, or give a longer text".into(),
         });

@@ -46,7 +46,7 @@ fn a_header_longer_than_the_file_is_refused() {
 }
 
 #[rstest]
-#[case::missing(None, &[EXPERT, "no such tensor"])]
+#[case::missing(None, &[EXPERT, "[32, 96]"])]
 #[case::mis_shaped(Some((Dtype::BF16, vec![96, 32])), &[EXPERT, "[32, 96]", "[96, 32]"])]
 #[case::of_an_unsupported_dtype(Some((Dtype::I16, vec![32, 96])), &[EXPERT, "I16", "BF16"])]
 fn a_tensor_that_is_not_as_expected_is_refused(
@@ -59,8 +59,7 @@ fn a_tensor_that_is_not_as_expected_is_refused(
         checkpoint.tensors.insert(EXPERT.into(), (dtype, shape, bytes));
     }
     checkpoint.write();
-    let found: Vec<&str> = words.iter().copied().filter(|word| *word != "no such tensor").collect();
-    check(checkpoint.path(), &found);
+    check(checkpoint.path(), words);
 }
 
 #[test]

@@ -31,8 +31,8 @@ fn commands(readme: &str) -> Vec<(String, String)> {
     found
 }
 
-/// What does not depend on the machine: numbers and "none" become `#`, rules and paddings go, and so do the
-/// places and texts that follow from which number is the largest.
+/// What does not depend on the machine: measured errors become `#`, rules and paddings go, and so do the
+/// places and texts that follow from which error is the largest. Counts, hashes and "none" stay.
 fn words(text: &str) -> String {
     let kept = text.lines().filter(|line| !line.starts_with("| text up to there"));
     let line = |line: &str| line.split_whitespace().map(word).collect::<Vec<_>>().join(" ");
@@ -40,12 +40,15 @@ fn words(text: &str) -> String {
 }
 
 fn word(word: &str) -> String {
-    let number = word.chars().all(|c| "0123456789.,e-".contains(c));
-    match word {
-        _ if number => "#".into(),
+    let number = word.chars().all(|c| "0123456789.e-".contains(c));
+    match word.split_once(':') {
+        _ if number && word.contains("e-") => "#".into(),
         _ if word.starts_with("|-") => "|".into(),
-        "attn_branch" | "moe_branch" => "branch".into(),
-        _ => word.chars().filter(|c| !c.is_ascii_digit()).collect(),
+        _ if word.ends_with("_branch") => "branch".into(),
+        Some((case, position)) if position.parse::<usize>().is_ok() => {
+            case.trim_end_matches(|c: char| c.is_ascii_digit()).into()
+        }
+        _ => word.into(),
     }
 }
 

@@ -67,7 +67,7 @@ fn the_port_forced_onto_its_own_recording_repeats_it_bit_for_bit() {
 }
 
 #[test]
-fn a_recording_is_the_same_whatever_the_chunks_of_the_reference() {
+fn chunks_only_number_the_calls_of_a_recording_of_the_reference() {
     let folder = tempfile::tempdir().unwrap();
     let whole = record("reference", folder.path(), &[]);
     let chunks = record("reference", folder.path(), &["--chunk", "7"]);

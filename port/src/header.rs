@@ -4,7 +4,9 @@
 //! Inputs: a path. Outputs: the names, dtypes and shapes that the header lists. Absent on purpose: tensor
 //! data.
 
+use crate::unique::Listed;
 use safetensors::tensor::{Dtype, Metadata};
+use serde::de::IgnoredAny;
 use spec::{Error, Result};
 use std::io::Read;
 use std::path::Path;
@@ -14,9 +16,9 @@ pub const SUPPORTED: [Dtype; 3] = [Dtype::BF16, Dtype::F16, Dtype::F32];
 
 const NEXT: &str = "download the file again";
 
-/// Reads and checks a file's header: it fits into the file, it is valid, and the data after it is exactly
-/// as long as it says. Errors: [`Error::Checkpoint`], [`Error::Io`], and [`Error::Tensor`] for a dtype that
-/// is not [`SUPPORTED`].
+/// Reads and checks a file's header: it fits into the file, it is valid and lists each tensor once, and the
+/// data after it is exactly as long as it says. Errors: [`Error::Checkpoint`], [`Error::Io`], and
+/// [`Error::Tensor`] for a dtype that is not [`SUPPORTED`].
 pub fn check(path: &Path) -> Result<Metadata> {
     let mut file = std::fs::File::open(path).map_err(Error::io("open", path, "check the folder's files"))?;
     let bytes = file.metadata().map_err(Error::io("read", path, NEXT))?.len();
@@ -38,8 +40,9 @@ pub fn check(path: &Path) -> Result<Metadata> {
     }
     let mut header = vec![0; usize::try_from(header_bytes).expect("64-bit usize")];
     file.read_exact(&mut header).map_err(Error::io("read", path, NEXT))?;
-    let metadata: Metadata = serde_json::from_slice(&header)
-        .map_err(|e| refuse("a valid safetensors header".into(), e.to_string()))?;
+    let invalid = |e: serde_json::Error| refuse("a valid safetensors header".into(), e.to_string());
+    let metadata: Metadata = serde_json::from_slice(&header).map_err(invalid)?;
+    serde_json::from_slice::<Listed<IgnoredAny>>(&header).map_err(invalid)?;
     let data_bytes = metadata.data_len() as u64;
     if data_bytes != bytes - 8 - header_bytes {
         let expected = format!("{data_bytes} bytes of data, as its header says");

@@ -27,6 +27,7 @@ pub mod rope;
 pub mod router;
 mod side;
 pub mod steps;
+mod unique;
 pub mod weights;
 
 pub use side::Port;

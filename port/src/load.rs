@@ -1,11 +1,13 @@
 //! Tensors of a checkpoint, read by MLX's own safetensors loader, each taken exactly once (K3).
 //!
-//! Inputs: a folder with one `model.safetensors`, or with the shards of `model.safetensors.index.json`.
+//! Inputs: a folder with one `model.safetensors`, or with the shards of `model.safetensors.index.json`, which
+//! may name `model.safetensors` as one of them.
 //! Outputs: lazy MLX arrays of the file's own dtype and the checked shape. Absent on purpose: which tensors a
 //! model has ([`crate::weights`] names them) and any change of a value.
 
 use crate::engine::{Doing, dim, values};
 use crate::header;
+use crate::unique::Listed;
 use mlx_rs::{Array, Dtype, ops, transforms};
 use spec::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,22 +34,24 @@ pub struct Tensors {
 
 impl Tensors {
     /// Opens every file of the checkpoint; values are read when they are first needed. Errors:
-    /// [`Error::Checkpoint`] for a missing, truncated or malformed file, [`Error::Tensor`] for an unsupported
-    /// dtype, for a tensor in two shards, and where index and shards disagree.
+    /// [`Error::Argument`] for a path that is not UTF-8, [`Error::Checkpoint`] for a missing, truncated or
+    /// malformed file, [`Error::Tensor`] for an unsupported dtype, for a tensor in two shards, and where
+    /// index and shards disagree.
     pub fn open(dir: &Path) -> Result<Self> {
+        if dir.to_str().is_none() {
+            return Err(Error::Argument {
+                what: format!("the folder {}", dir.display()),
+                expected: "a path that is UTF-8 (MLX takes no other)".into(),
+                found: format!("{dir:?}"),
+                next: "rename the folder, or give another path to it".into(),
+            });
+        }
         let (single, index) = (dir.join(SINGLE), dir.join(INDEX));
         let mut tensors = Self { dir: dir.into(), left: BTreeMap::new(), taken: Vec::new() };
         match (single.is_file(), index.is_file()) {
             (true, false) => tensors.add(&single)?,
-            (false, true) => tensors.add_shards(&index)?,
-            (one, _) => {
-                return Err(Error::Checkpoint {
-                    path: dir.into(),
-                    expected: format!("either {SINGLE} or {INDEX}"),
-                    found: if one { "both" } else { "neither" }.into(),
-                    next: "name a folder that holds one whole checkpoint".into(),
-                });
-            }
+            (_, true) => tensors.add_shards(&index)?,
+            (false, false) => return Err(tensors.refuse_files("neither".into())),
         }
         Ok(tensors)
     }
@@ -77,6 +81,9 @@ impl Tensors {
 
     fn add_shards(&mut self, index: &Path) -> Result<()> {
         let homes = read_index(index)?;
+        if self.dir.join(SINGLE).is_file() && homes.values().all(|shard| shard != SINGLE) {
+            return Err(self.refuse_files(format!("both, and {INDEX} does not name {SINGLE}")));
+        }
         for shard in homes.values().collect::<BTreeSet<_>>() {
             let path = self.dir.join(shard);
             if !path.is_file() {
@@ -104,6 +111,15 @@ impl Tensors {
                 &format!("it here, as {INDEX} says"),
                 "no such tensor",
             )),
+        }
+    }
+
+    fn refuse_files(&self, found: String) -> Error {
+        Error::Checkpoint {
+            path: self.dir.clone(),
+            expected: format!("either {SINGLE} or {INDEX}"),
+            found,
+            next: "name a folder that holds one whole checkpoint and nothing stale".into(),
         }
     }
 
@@ -167,9 +183,12 @@ fn read_index(path: &Path) -> Result<BTreeMap<String, String>> {
         found,
         next: next.into(),
     };
-    let mut json: serde_json::Value = serde_json::from_str(&text).map_err(|e| refuse(e.to_string()))?;
-    let map = json.get_mut("weight_map").map(serde_json::Value::take).unwrap_or_default();
-    let homes: BTreeMap<String, String> = serde_json::from_value(map).map_err(|e| refuse(e.to_string()))?;
+    #[derive(serde::Deserialize)]
+    struct Index {
+        weight_map: Listed<String>,
+    }
+    let Index { weight_map: Listed(homes) } =
+        serde_json::from_str(&text).map_err(|e| refuse(e.to_string()))?;
     match homes.values().find(|shard| Path::new(shard).file_name() != Some(shard.as_ref())) {
         None => Ok(homes),
         Some(shard) => Err(refuse(format!("`{shard}`, which is no plain file name"))),

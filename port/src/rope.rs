@@ -6,12 +6,13 @@
 use crate::engine::{Op, dim};
 use mlx_rs::{Array, Dtype, fast};
 
-/// What `fast::rope` calls frequencies, `[D/2]` f32: periods, `f32(theta^(2j/D))`. MLX takes `f32(1 /
-/// period)`, which is `inv_freq[j]` of K10. Its own `base` argument is not used: angles built from it drift
-/// with position.
+/// What `fast::rope` calls frequencies, `[D/2]` f32: periods, `theta^(2j/D)` with base and exponent rounded
+/// to f32 and the power correctly rounded to f32 (by way of f64). MLX takes `f32(1 / period)`, which is
+/// `inv_freq[j]` of K10. Its own `base` argument is not used: angles built from it drift with position.
 pub fn periods(theta: f64, head_dim: usize) -> Array {
-    let exponents = (0..head_dim / 2).map(|j| (2 * j) as f64 / head_dim as f64);
-    let periods: Vec<f32> = exponents.map(|exponent| theta.powf(exponent) as f32).collect();
+    let base = f64::from(theta as f32);
+    let exponents = (0..head_dim).step_by(2).map(|i| i as f32 / head_dim as f32);
+    let periods: Vec<f32> = exponents.map(|exponent| base.powf(exponent.into()) as f32).collect();
     Array::from_slice(&periods, &[dim(periods.len())])
 }
 

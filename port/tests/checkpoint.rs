@@ -129,6 +129,14 @@ fn header(bytes: u64, rest: &str) -> Vec<u8> {
 #[case::header_beyond_the_file(header(100, "{}"), &["a header of 100 bytes"])]
 #[case::header_beyond_any_file(header(u64::MAX, ""), &["a header of 18446744073709551615 bytes"])]
 #[case::no_json(header(2, "{["), &["a valid safetensors header"])]
+#[case::a_tensor_twice(
+    {
+        let entry = r#""a":{"dtype":"BF16","shape":[1],"data_offsets":[0,2]}"#;
+        let json = format!("{{{entry},{entry}}}");
+        header(json.len() as u64, &format!("{json}.."))
+    },
+    &["a valid safetensors header", "`a` is listed twice"]
+)]
 #[case::data_after_the_end(header(2, "{}.."), &["0 bytes of data", "2 bytes"])]
 fn a_file_that_is_no_safetensors_is_refused(#[case] bytes: Vec<u8>, #[case] words: &[&str]) {
     let dir = folder(&tiny());
@@ -177,7 +185,8 @@ fn an_index_and_shards_that_disagree_are_refused() {
 
 #[rstest]
 #[case::no_json("{", "EOF")]
-#[case::no_map("{}", "null")]
+#[case::no_map("{}", "missing field")]
+#[case::a_name_twice(r#"{"weight_map": {"a": "b", "a": "c"}}"#, "`a` is listed twice")]
 #[case::a_path(r#"{"weight_map": {"a": "../model.safetensors"}}"#, "no plain file name")]
 fn a_malformed_index_is_refused(#[case] text: &str, #[case] word: &str) {
     let dir = shards();
@@ -186,18 +195,36 @@ fn a_malformed_index_is_refused(#[case] text: &str, #[case] word: &str) {
 }
 
 #[test]
-fn a_folder_with_no_weights_or_with_both_kinds_is_refused() {
+fn a_folder_with_no_weights_or_with_a_stale_single_file_is_refused() {
     let dir = shards();
     write_file(&dir.path().join("model.safetensors"), &tiny());
-    refused(dir.path(), Variant::Checkpoint, &["both"]);
+    refused(dir.path(), Variant::Checkpoint, &["both", "does not name model.safetensors"]);
     let dir = folder(&tiny());
     std::fs::remove_file(dir.path().join("model.safetensors")).unwrap();
     refused(dir.path(), Variant::Checkpoint, &["neither"]);
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_path_that_is_not_utf8_is_refused_as_such() {
+    use std::os::unix::ffi::OsStrExt;
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join(std::ffi::OsStr::from_bytes(b"\xff"));
+    std::fs::create_dir(&folder).unwrap();
+    write(&folder, &tiny());
+    let error = Port::load(&folder, Precision::F32).err().expect("a refusal");
+    let Error::Argument { expected, .. } = &error else { panic!("{error}") };
+    assert_eq!(expected, "a path that is UTF-8 (MLX takes no other)");
+}
+
 #[test]
 fn shards_load_as_one_file_does() {
     let (one, many) = (folder(&tiny()), shards());
+    let named = folder(&tiny());
+    let homes: serde_json::Map<_, _> =
+        tiny().into_keys().map(|name| (name, "model.safetensors".into())).collect();
+    let index = serde_json::json!({ "weight_map": homes });
+    std::fs::write(named.path().join(INDEX), index.to_string()).unwrap();
     let text = Case::new("t", (0..11).map(TokenId).collect()).unwrap();
     let run = run(&text, Schedule::chunks_of(4), Routing::Free, Precision::F32);
     let logits = |dir: &Path| {
@@ -208,6 +235,7 @@ fn shards_load_as_one_file_does() {
     let expected = logits(one.path());
     assert_eq!(expected.len(), 11 * 11);
     assert_eq!(logits(many.path()), expected);
+    assert_eq!(logits(named.path()), expected, "an index that names the single file");
 }
 
 #[rstest]
@@ -294,8 +322,11 @@ fn the_port_says_what_computes() {
     let info = Port::load(folder(&tiny()).path(), Precision::Bf16).unwrap().describe();
     assert_eq!(info.side, "port");
     assert_eq!(info.precision, Precision::Bf16);
-    // mlx-rs 0.33.0 is bound to this version of MLX
-    assert_eq!(info.engine, "MLX 0.32.2 (mlx-rs 0.33.0)");
+    let (mlx, binding) = info.engine.split_once(" (mlx-rs ").expect("the binding's version");
+    let entry = format!("name = \"mlx-rs\"\nversion = \"{}\"\n", binding.strip_suffix(')').unwrap());
+    assert!(include_str!("../../Cargo.lock").contains(&entry), "Cargo.lock has another version: {binding}");
+    // the version of MLX that this mlx-rs is bound to
+    assert_eq!(mlx, "MLX 0.32.2");
     let note = |key: &str| info.notes.iter().find(|(k, _)| k == key).map(|(_, v)| v.clone());
     assert!(note("MLX_ENABLE_TF32").is_some());
     if cfg!(target_os = "linux") {

@@ -4,8 +4,11 @@
 //! files. Absent on purpose: what the tensors should be (`survey`) and what is in them (`weights`).
 
 use crate::survey::{Problem, ProblemKind};
+use crate::unique::Unique;
 use memmap2::{Mmap, UncheckedAdvice};
+use safetensors::tensor::Metadata;
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
+use serde::de::IgnoredAny;
 use spec::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -125,15 +128,15 @@ impl Files {
         let text = std::fs::read_to_string(&path).map_err(Error::io("read", &path, CHECK_FOLDER))?;
         #[derive(serde::Deserialize)]
         struct Index {
-            weight_map: WeightMap,
+            weight_map: Unique<String>,
         }
         let expected = "a JSON object whose weight_map gives a file name for each tensor";
-        match serde_json::from_str::<Index>(&text) {
-            Ok(index) if index.weight_map.is_empty() => {
+        match serde_json::from_str::<Index>(&text).map(|index| index.weight_map.0) {
+            Ok(map) if map.is_empty() => {
                 self.refuse(&path, expected, "an empty weight_map", FETCH_AGAIN);
             }
-            Ok(index) => match index.weight_map.values().find(|name| !is_plain_name(name)) {
-                None => return Ok(Some(index.weight_map)),
+            Ok(map) => match map.values().find(|name| !is_plain_name(name)) {
+                None => return Ok(Some(map)),
                 Some(name) => {
                     let found = format!("the file name `{name}`");
                     self.refuse(&path, "plain file names in the same folder", &found, FETCH_AGAIN);
@@ -155,7 +158,7 @@ impl Files {
         }
         let file = File::open(&path).map_err(Error::io("open", &path, CHECK_FOLDER))?;
         let map = map_file(&file).map_err(Error::io("map", &path, CHECK_FOLDER))?;
-        let (header, metadata) = match SafeTensors::read_metadata(&map) {
+        let (header, metadata) = match read_header(&map) {
             Ok(read) => read,
             Err(error) => {
                 let (expected, found) = header_words(&error, &map);
@@ -247,6 +250,15 @@ fn map_file(file: &File) -> std::io::Result<Mmap> {
     unsafe { Mmap::map(file) }
 }
 
+/// Length and content of a file's header. The safetensors crate keeps the last of two entries of one name;
+/// here that is an error.
+fn read_header(bytes: &[u8]) -> Result<(usize, Metadata), SafeTensorError> {
+    let (length, metadata) = SafeTensors::read_metadata(bytes)?;
+    serde_json::from_slice::<Unique<IgnoredAny>>(&bytes[size_of::<u64>()..][..length])
+        .map_err(SafeTensorError::InvalidHeaderDeserialization)?;
+    Ok((length, metadata))
+}
+
 /// What a sound file would hold, and what this one does, for an error of the safetensors crate.
 fn header_words(error: &SafeTensorError, bytes: &[u8]) -> (String, String) {
     let size = bytes.len();
@@ -266,7 +278,8 @@ fn header_words(error: &SafeTensorError, bytes: &[u8]) -> (String, String) {
         SafeTensorError::InvalidHeader(_)
         | SafeTensorError::InvalidHeaderDeserialization(_)
         | SafeTensorError::JsonError(_) => {
-            ("a safetensors header, which is JSON".into(), format!("a header that is not: {error}"))
+            let expected = "a safetensors header, which is JSON that names each tensor once";
+            (expected.into(), format!("a header that is not: {error}"))
         }
         other => ("a safetensors file whose tensors lie end to end".into(), other.to_string()),
     }

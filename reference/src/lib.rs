@@ -33,6 +33,7 @@ mod router;
 mod scan;
 pub mod steps;
 mod survey;
+mod unique;
 mod weights;
 mod workers;
 

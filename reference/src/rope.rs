@@ -24,10 +24,12 @@ impl RopeTable {
     }
 }
 
-/// `1 / theta^(2j/D)` for `j` in `0..D/2`: exponent, power and quotient each rounded to f32 (K10).
+/// `1 / theta^(2j/D)` for `j` in `0..D/2`: exponent, power and quotient each rounded to f32 (K10). The power
+/// of the rounded exponent is taken in f64, so that rounding it gives the nearest f32 on every platform.
 pub(crate) fn inv_freq(theta: f64, head_dim: usize) -> Vec<f32> {
     let exponent = |j: usize| (2 * j) as f32 / head_dim as f32;
-    (0..head_dim / 2).map(|j| 1.0 / (theta as f32).powf(exponent(j))).collect()
+    let power = |exponent: f32| f64::from(theta as f32).powf(f64::from(exponent)) as f32;
+    (0..head_dim / 2).map(|j| 1.0 / power(exponent(j))).collect()
 }
 
 /// Rotates each head's pairs `(j, j + D/2)`: `rows [n, heads * D]`, positions `first..first + n` (K10).
@@ -63,6 +65,24 @@ mod tests {
             }
         }
         assert_eq!(inv_freq(10000.0, 4), [1.0, 0.01]);
+    }
+
+    #[test]
+    fn frequencies_of_a_head_that_is_no_power_of_two_are_rounded_three_times() {
+        // theta 10000, worked to 60 decimal digits, with exponent, power and quotient each rounded to f32
+        let of_12 = [0x3f800000, 0x3e5c9d35, 0x3d3e1e95, 0x3c23d70a, 0x3b0d3169, 0x39f35a5c];
+        let of_96 = [
+            0x3f800000, 0x3f534db0, 0x3f2e6928, 0x3f0ff59a, 0x3eeda63c, 0x3ec42822, 0x3ea1e89b, 0x3e85a3da,
+            0x3e5c9d35, 0x3e361887, 0x3e164d7a, 0x3df81eef, 0x3dcccccd, 0x3da90af3, 0x3d8b8754, 0x3d6655c2,
+            0x3d3e1e95, 0x3d1cece9, 0x3d0186e3, 0x3cd5d2f6, 0x3cb07dc6, 0x3c91ad39, 0x3c707bf6, 0x3c467f28,
+            0x3c23d70a, 0x3c073bf8, 0x3bdf3ee9, 0x3bb8449c, 0x3b98187a, 0x3b7b14a3, 0x3b4f3e38, 0x3b2b0f2e,
+            0x3b0d3169, 0x3ae91528, 0x3ac0632e, 0x3a9ecc1d, 0x3a83126f, 0x3a585ff2, 0x3a3298ba, 0x3a136a16,
+            0x39f35a5c, 0x39c8dd4f, 0x39a5cb60, 0x3988d8f2, 0x3961e8a7, 0x393a7753, 0x3919e8f2, 0x38fe1363,
+        ];
+        let bits =
+            |head_dim| -> Vec<u32> { inv_freq(10000.0, head_dim).iter().map(|x| x.to_bits()).collect() };
+        assert_eq!(bits(12), of_12);
+        assert_eq!(bits(96), of_96);
     }
 
     #[test]

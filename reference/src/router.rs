@@ -16,11 +16,12 @@ pub(crate) fn selection_scores(form: SelectionBias, logits: &[f32], bias: &[f32]
 }
 
 /// The k experts of the largest scores, largest first; of equal scores the lower id (K15). A NaN counts as
-/// larger than any number, so that it is seen in the choice instead of hidden.
+/// larger than any number, whatever its sign, so that it is seen in the choice instead of hidden.
 pub(crate) fn select(scores: &[f32], k: usize) -> Vec<ExpertId> {
-    // adding 0.0 makes -0.0 equal to 0.0 in the total order
-    let key = |id: usize| scores[id] + 0.0;
-    let by_rank = |&a: &usize, &b: &usize| -> Ordering { key(b).total_cmp(&key(a)).then(a.cmp(&b)) };
+    let larger = |a: f32, b: f32| -> Ordering {
+        a.is_nan().cmp(&b.is_nan()).then(a.partial_cmp(&b).unwrap_or(Ordering::Equal))
+    };
+    let by_rank = |&a: &usize, &b: &usize| larger(scores[b], scores[a]).then(a.cmp(&b));
     let mut ids: Vec<usize> = (0..scores.len()).collect();
     if k < ids.len() {
         ids.select_nth_unstable_by(k, by_rank);
@@ -72,6 +73,8 @@ mod tests {
     #[case::zeros_of_both_signs_tie(&[-1.0, -0.0, 0.0], 1, &[1])]
     #[case::infinity_is_a_score(&[f32::NEG_INFINITY, 0.0, f32::INFINITY], 2, &[2, 1])]
     #[case::nan_is_seen(&[1.0, f32::NAN, 2.0], 1, &[1])]
+    #[case::nan_with_its_sign_bit_set_is_seen(&[1.0, f32::INFINITY, -f32::NAN, 2.0], 2, &[2, 1])]
+    #[case::nans_of_both_signs_tie(&[1.0, -f32::NAN, f32::NAN], 3, &[1, 2, 0])]
     fn selection_takes_the_largest(#[case] scores: &[f32], #[case] k: usize, #[case] expected: &[u16]) {
         assert_eq!(select(scores, k), ids(expected));
     }

@@ -182,15 +182,16 @@ fn mismatch(files: &Files, expected: &Expected, entry: &Entry) -> Option<Problem
 }
 
 fn active_parameters(config: &ModelConfig) -> u64 {
-    let (mut active, mut routed) = (0, 0);
+    // a config may give any sizes: sums stop at the largest number instead of overflowing
+    let (mut active, mut routed) = (0_u64, 0_u64);
     for tensor in census::expected(config) {
-        let elements: u64 = tensor.shape.iter().map(|&size| size as u64).product();
+        let elements = tensor.shape.iter().fold(1_u64, |n, &size| n.saturating_mul(size as u64));
         match tensor.role {
-            Role::Embedding => active += config.hidden_size as u64,
-            Role::Expert => routed += elements,
-            _ => active += elements,
+            Role::Embedding => active = active.saturating_add(config.hidden_size as u64),
+            Role::Expert => routed = routed.saturating_add(elements),
+            _ => active = active.saturating_add(elements),
         }
     }
     // every expert has the same shape, so the share of k in E is whole
-    active + routed / config.num_experts as u64 * config.experts_per_token as u64
+    active.saturating_add(routed / config.num_experts as u64 * config.experts_per_token as u64)
 }

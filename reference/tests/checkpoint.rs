@@ -138,6 +138,28 @@ fn a_damaged_file_is_refused(#[case] edit: fn(&mut Vec<u8>), #[case] words: &str
 }
 
 #[test]
+fn a_header_that_lists_a_tensor_twice_is_refused() {
+    let dir = folder(TINY);
+    let entry = r#""a":{"dtype":"BF16","shape":[1],"data_offsets":[0,2]}"#;
+    let json = format!("{{{entry},{entry}}}");
+    let bytes = [&(json.len() as u64).to_le_bytes(), json.as_bytes(), b".."].concat();
+    std::fs::write(dir.path().join("model.safetensors"), bytes).unwrap();
+    let error = refusal(dir.path());
+    assert!(matches!(&error, Error::Checkpoint { found, .. } if found.contains("`a` twice")), "{error}");
+}
+
+#[test]
+fn the_survey_of_absurd_sizes_ends_at_the_largest_number() {
+    let config = std::fs::read_to_string(folder(TINY).path().join("config.json")).unwrap();
+    let mut config: serde_json::Value = serde_json::from_str(&config).unwrap();
+    for key in ["hidden_size", "head_dim", "num_attention_heads", "num_key_value_heads"] {
+        config[key] = 2_147_483_648_u64.into();
+    }
+    let dir = folder(&config.to_string());
+    assert_eq!(survey(dir.path()).unwrap().active_parameters, u64::MAX);
+}
+
+#[test]
 fn a_folder_without_weights_is_refused() {
     let error = refusal(folder(TINY).path());
     assert!(matches!(&error, Error::Checkpoint { found, .. } if found == "neither"), "{error}");
@@ -228,6 +250,7 @@ fn a_tensor_in_two_shards_is_refused(#[case] listed: &str) {
 #[case::no_json("[")]
 #[case::no_map("{\"metadata\": {}}")]
 #[case::empty_map("{\"weight_map\": {}}")]
+#[case::a_name_twice("{\"weight_map\": {\"a\": \"b\", \"a\": \"b\"}}")]
 #[case::outside("{\"weight_map\": {\"lm_head.weight\": \"../model.safetensors\"}}")]
 fn an_index_that_is_none_is_refused(#[case] text: &str) {
     let dir = folder(TINY);

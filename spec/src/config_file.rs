@@ -4,6 +4,7 @@
 //! nobody read may be one that changes arithmetic.
 
 use crate::config::{HeadDtype, NormPlacement, QkNorm, RopeOn, RouterScore, SelectionBias, SharedExpert};
+use crate::unique_json::UniqueMap;
 use crate::{Error, LayerKind, ModelConfig, Result};
 use serde_json::{Map, Value};
 use std::cell::RefCell;
@@ -32,7 +33,13 @@ const WITHOUT_EFFECT: [&str; 17] = [
 ];
 
 /// Largest count any size key may give; beyond it a number is a typing error, not a model.
-const SIZE_MAX: u64 = 1 << 31;
+const SIZE_MAX: u64 = 1 << 24;
+
+/// No real model comes near these; lists of tensors and choices are as long as they say.
+const LAYERS_MAX: usize = 1024;
+const EXPERTS_MAX: usize = 4096;
+/// Experts of all layers together (the released model: 19 200).
+const LAYER_EXPERTS_MAX: usize = 1 << 18;
 
 /// Reads and checks `dir/config.json`. Errors: [`Error::Io`], [`Error::Config`] naming key and value.
 pub fn read(dir: &Path) -> Result<ModelConfig> {
@@ -44,10 +51,10 @@ pub fn read(dir: &Path) -> Result<ModelConfig> {
 
 /// Checks the text of a `config.json`; `path` only appears in messages. Errors: [`Error::Config`].
 pub fn parse(path: &Path, text: &str) -> Result<ModelConfig> {
-    let map: Map<String, Value> = serde_json::from_str(text).map_err(|e| Error::Config {
+    let UniqueMap(map) = serde_json::from_str(text).map_err(|e| Error::Config {
         path: path.into(),
         key: "(whole file)".into(),
-        expected: "a JSON object".into(),
+        expected: "a JSON object with each key once".into(),
         found: e.to_string(),
         next: "restore the config.json that came with the checkpoint".into(),
     })?;
@@ -105,6 +112,14 @@ fn consistent(keys: &Keys, config: &ModelConfig) -> Result<()> {
     if !nq.is_multiple_of(nkv) {
         return Err(keys.refuse("num_key_value_heads", format!("a divisor of the {nq} query heads"), nkv));
     }
+    if (nq * config.head_dim) as u64 > SIZE_MAX {
+        let found = format!("{nq}, with a head_dim of {}", config.head_dim);
+        return Err(keys.refuse(
+            "num_attention_heads",
+            format!("at most {SIZE_MAX} values in all heads"),
+            found,
+        ));
+    }
     if !config.head_dim.is_multiple_of(2) {
         return Err(keys.refuse("head_dim", "an even number (RoPE pairs j with j + D/2)", config.head_dim));
     }
@@ -112,8 +127,16 @@ fn consistent(keys: &Keys, config: &ModelConfig) -> Result<()> {
         let expected = format!("at most the {} experts", config.num_experts);
         return Err(keys.refuse("num_experts_per_tok", expected, config.experts_per_token));
     }
-    if config.num_experts > usize::from(u16::MAX) {
-        return Err(keys.refuse("num_experts", "at most 65535 experts", config.num_experts));
+    let (layers, experts) = (config.num_layers(), config.num_experts);
+    if layers > LAYERS_MAX {
+        return Err(keys.refuse("num_hidden_layers", format!("at most {LAYERS_MAX} layers"), layers));
+    }
+    if experts > EXPERTS_MAX {
+        return Err(keys.refuse("num_experts", format!("at most {EXPERTS_MAX} experts"), experts));
+    }
+    if layers * experts > LAYER_EXPERTS_MAX {
+        let expected = format!("at most {LAYER_EXPERTS_MAX} experts in all layers together");
+        return Err(keys.refuse("num_experts", expected, format!("{experts} in each of {layers} layers")));
     }
     Ok(())
 }
@@ -232,9 +255,9 @@ impl Keys {
     }
 
     fn positive(&self, key: &str) -> Result<f64> {
-        let expected = "a positive number";
+        let expected = "a positive number within the normal range of f32";
         match self.need(key, expected)?.as_f64() {
-            Some(number) if number > 0.0 && number.is_finite() => Ok(number),
+            Some(number) if number > 0.0 && (number as f32).is_normal() => Ok(number),
             _ => Err(self.refuse_value(key, expected)),
         }
     }

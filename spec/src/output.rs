@@ -6,6 +6,7 @@ use std::fs::Permissions;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use tempfile::{NamedTempFile, TempDir};
 
 /// Writes a file through `fill`, then renames it into place. Errors: [`Error::Io`]; nothing is left behind.
@@ -25,6 +26,22 @@ pub fn write_file(path: &Path, fill: impl FnOnce(&mut dyn Write) -> std::io::Res
     write(&mut file).map_err(Error::io("write", path, next))?;
     file.persist(path).map_err(|e| Error::io("rename a finished file to", path, next)(e.error))?;
     Ok(())
+}
+
+/// Folders that are being filled. The one global of the workspace: a signal has no other way to find them.
+static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// Removes the folders that are being filled, for a program that is told to stop. What cannot be removed
+/// stays.
+pub fn remove_unfinished() {
+    for path in unfinished().drain(..) {
+        // a thread that still writes may add a file meanwhile; what cannot be removed then stays
+        let _ = (0..3).any(|_| std::fs::remove_dir_all(&path).is_ok());
+    }
+}
+
+fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
+    UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A folder that is being filled and appears under its name only when [`NewFolder::finish`] is called.
@@ -53,6 +70,7 @@ impl NewFolder {
             .permissions(Permissions::from_mode(0o777))
             .tempdir_in(parent)
             .map_err(Error::io("create a folder in", parent, next))?;
+        unfinished().push(temporary.path().into());
         Ok(Self { target: target.into(), temporary })
     }
 
@@ -66,8 +84,13 @@ impl NewFolder {
         let next = "name a folder that is free and can be written to";
         let rename = Error::io("rename a finished folder to", &self.target, next);
         std::fs::rename(self.temporary.path(), &self.target).map_err(rename)?;
-        // renamed away: there is nothing left to remove
-        let _ = self.temporary.keep();
         Ok(())
+    }
+}
+
+impl Drop for NewFolder {
+    fn drop(&mut self) {
+        // renamed away or about to be removed with `temporary`
+        unfinished().retain(|path| path != self.temporary.path());
     }
 }

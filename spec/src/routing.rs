@@ -66,12 +66,13 @@ impl Choices {
         for token in 0..tokens {
             for layer in (0..self.layers).map(LayerId) {
                 let row = self.at(token, layer);
-                let place = format!("at token {token}, layer {layer}");
+                let place = || format!("at token {token}, layer {layer}");
                 if let Some(id) = row.iter().find(|id| id.index() >= config.num_experts) {
-                    return fail(format!("expert ids below {}", config.num_experts), format!("{id} {place}"));
+                    let expected = format!("expert ids below {}", config.num_experts);
+                    return fail(expected, format!("{id} {}", place()));
                 }
                 if let Some(id) = (1..row.len()).find(|&i| row[..i].contains(&row[i])).map(|i| row[i]) {
-                    return fail(format!("{} different experts", self.k), format!("{id} twice {place}"));
+                    return fail(format!("{} different experts", self.k), format!("{id} twice {}", place()));
                 }
             }
         }

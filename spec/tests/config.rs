@@ -92,9 +92,21 @@ fn other_spellings_mean_the_same(#[case] edits: Value) {
 #[case("num_experts", json!({"num_experts": "-"}), "no such key")]
 #[case("num_experts_per_tok", json!({"num_experts_per_tok": 385}), "385")]
 #[case("head_dim", json!({"head_dim": 127}), "127")]
+#[case("num_attention_heads", json!({"num_attention_heads": 1 << 20}), "head_dim of 128")]
+#[case("vocab_size", json!({"vocab_size": 1_u64 << 31}), "2147483648")]
 #[case("hidden_size", json!({"hidden_size": 0}), "0")]
 #[case("hidden_size", json!({"hidden_size": "2560"}), "\"2560\"")]
 #[case("rms_norm_eps", json!({"rms_norm_eps": 0}), "0")]
+#[case("rms_norm_eps", json!({"rms_norm_eps": 1e39}), "1e+39")]
+#[case("rms_norm_eps", json!({"rms_norm_eps": 1e-50}), "1e-50")]
+#[case("rope_theta", json!({"rope_theta": 1e39}), "1e+39")]
+#[case("rope_theta", json!({"rope_theta": "-", "rope_parameters": {"rope_theta": 1e39}}), "1e+39")]
+#[case("num_experts", json!({"num_experts": 4097}), "4097")]
+#[case("num_hidden_layers",
+    json!({"num_hidden_layers": 1025, "layer_types": vec!["full_attention"; 1025]}), "1025")]
+#[case("num_experts",
+    json!({"num_hidden_layers": 1024, "layer_types": vec!["full_attention"; 1024], "num_experts": 257}),
+    "257 in each of 1024 layers")]
 #[case("norm_topk_prob", json!({"norm_topk_prob": 1}), "1")]
 #[case("dtype", json!({"dtype": "float16"}), "float16 beside torch_dtype bfloat16")]
 #[case("attn_output_gate", json!({"attn_output_gate": true}), "true, a key that is not known")]
@@ -116,6 +128,15 @@ fn what_the_forward_pass_does_not_cover_is_refused(
 fn a_config_that_is_not_json_is_refused_with_its_place() {
     let error = config_file::parse(Path::new("config.json"), "{\"hidden_size\": 1,").unwrap_err();
     assert!(error.to_string().contains("line 1 column"), "{error}");
+}
+
+#[rstest]
+#[case::flat("\"hidden_size\"", "\"rope_theta\": 10000, \"hidden_size\"", "key `rope_theta` twice")]
+#[case::nested("\"hidden_size\"", "\"id2label\": [{\"a\": 1, \"a\": 1}], \"hidden_size\"", "key `a` twice")]
+fn a_key_given_twice_is_refused(#[case] from: &str, #[case] to: &str, #[case] words: &str) {
+    let text = released().to_string().replacen(from, to, 1);
+    let error = config_file::parse(Path::new("config.json"), &text).unwrap_err();
+    assert!(error.to_string().contains(words), "{error}");
 }
 
 #[test]

@@ -29,6 +29,22 @@ fn an_empty_text_is_refused() {
     );
 }
 
+#[test]
+fn control_characters_of_a_file_are_escaped_in_messages() {
+    let error = Error::Tensor {
+        path: "a\nb".into(),
+        name: "x\u{1b}[31m\r\u{2028}é".into(),
+        expected: "\"quoted\" \\ words".into(),
+        found: "two\nlines".into(),
+        next: "go\ton".into(),
+    };
+    assert_eq!(
+        error.to_string(),
+        "failed to load tensor `x\\u{1b}[31m\\r\\u{2028}é` of a\\nb: expected \"quoted\" \\ words, found \
+         two\\nlines; go\\ton"
+    );
+}
+
 #[rstest]
 #[case("")]
 #[case("a/b")]

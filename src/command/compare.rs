@@ -1,8 +1,8 @@
 //! `assay compare`: the port against the reference on a checkpoint, or one recorded trace against another.
 
-use super::{checkpoint, print_json};
+use super::{checkpoint, to_json};
 use crate::cli::{Compare, RoutingName};
-use crate::console::{self, Phases};
+use crate::console::{self, Phases, say};
 use crate::text;
 use diff::compare::{Comparison, Options, PortRuns};
 use port::Port;
@@ -13,7 +13,8 @@ use std::path::Path;
 /// The JSON form: the comparison, and of which checkpoint.
 #[derive(serde::Serialize)]
 struct Report<'a> {
-    checkpoint: &'a Path,
+    assay_version: &'static str,
+    checkpoint: String,
     weights_sha256: &'a str,
     config_sha256: &'a str,
     text: &'a str,
@@ -22,14 +23,14 @@ struct Report<'a> {
 }
 
 /// Compares and prints.
-pub fn run(arguments: &Compare) -> Result<()> {
+pub fn run(arguments: &Compare, out: &mut String) -> Result<()> {
     match &arguments.port_trace {
-        Some(port_trace) => of_traces(arguments, port_trace),
-        None => live(arguments),
+        Some(port_trace) => of_traces(arguments, port_trace, out),
+        None => live(arguments, out),
     }
 }
 
-fn live(arguments: &Compare) -> Result<()> {
+fn live(arguments: &Compare, out: &mut String) -> Result<()> {
     let dir = &arguments.left;
     let config = config_file::read(dir)?;
     let texts = text::read(dir, &config, &arguments.tokens)?;
@@ -51,29 +52,32 @@ fn live(arguments: &Compare) -> Result<()> {
     };
     let comparison = diff::compare::sides(&reference, &port, &texts.cases, &options, &mut Phases::new())?;
     if arguments.json {
-        print_json(&Report {
-            checkpoint: dir,
+        let report = Report {
+            assay_version: env!("CARGO_PKG_VERSION"),
+            checkpoint: dir.display().to_string(),
             weights_sha256: &scan.weights_sha256,
             config_sha256: &scan.config_sha256,
             text: &texts.about,
             comparison: &comparison,
-        });
+        };
+        out.push_str(&to_json(&report)?);
     } else if arguments.csv {
-        print!("{}", comparison.layers_csv());
+        out.push_str(&comparison.layers_csv());
     } else {
-        println!("checkpoint {}, sha256 {}…", dir.display(), &scan.weights_sha256[..16]);
-        console::print_live(&comparison, &texts);
+        say!(out, "assay      {}", env!("CARGO_PKG_VERSION"));
+        say!(out, "checkpoint {}, sha256 {}…", dir.display(), &scan.weights_sha256[..16]);
+        console::print_live(&comparison, &texts, out);
     }
     Ok(())
 }
 
-fn of_traces(arguments: &Compare, port_trace: &Path) -> Result<()> {
+fn of_traces(arguments: &Compare, port_trace: &Path, out: &mut String) -> Result<()> {
     let layers = arguments.layers.clone();
     let found = diff::trace::compare(&arguments.left, port_trace, layers, &mut Phases::new())?;
     if arguments.json {
-        print_json(&found);
+        out.push_str(&to_json(&found)?);
     } else {
-        console::print_traces(&found);
+        console::print_traces(&found, out);
     }
     Ok(())
 }

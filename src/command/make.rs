@@ -1,13 +1,13 @@
 //! `assay make`: a tiny checkpoint from a seed.
 
-use super::print_json;
+use super::to_json;
 use crate::cli::Make;
-use crate::console::{self, Bar};
+use crate::console::{self, Bar, say};
 use fixtures::Preset;
 use spec::{Error, Result};
 
 /// Writes the checkpoint and says what it holds.
-pub fn run(arguments: &Make) -> Result<()> {
+pub fn run(arguments: &Make, out: &mut String) -> Result<()> {
     let preset = Preset::from_name(&arguments.preset).ok_or_else(|| {
         let known: Vec<String> =
             Preset::ALL.iter().map(|p| format!("{} ({})", p.name(), p.about())).collect();
@@ -23,12 +23,15 @@ pub fn run(arguments: &Make) -> Result<()> {
     let made = fixtures::make(preset, arguments.seed, arguments.layers, &arguments.output, &write)?;
     drop(bar);
     if arguments.json {
-        print_json(&made);
+        out.push_str(&to_json(&made)?);
     } else {
         let [files, tensors] = [made.files, made.tensors].map(|number| console::count(number as u64));
         let [parameters, bytes] = [made.parameters, made.bytes].map(console::count);
-        let out = arguments.output.display();
-        println!("{out}: {tensors} tensors, {parameters} parameters, {bytes} bytes; weight files: {files}");
+        let folder = arguments.output.display();
+        say!(
+            out,
+            "{folder}: {tensors} tensors, {parameters} parameters, {bytes} bytes; weight files: {files}"
+        );
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use super::checkpoint;
 use crate::cli::{self, RoutingName, SideName};
-use crate::console::{self, Phases};
+use crate::console::{self, Phases, say};
 use crate::text;
 use diff::trace::{Checkpoint, Request};
 use port::Port;
@@ -14,11 +14,13 @@ use spec::{
 use std::path::Path;
 
 /// Runs and records.
-pub fn run(arguments: &cli::Run) -> Result<()> {
+pub fn run(arguments: &cli::Run, out: &mut String) -> Result<()> {
     let dir = &arguments.checkpoint;
     let config = config_file::read(dir)?;
     let sites = sites(arguments.sites.as_deref())?;
     let texts = text::read(dir, &config, &arguments.tokens)?;
+    check_routing(arguments)?;
+    check_decode(arguments.decode_from, &texts.cases)?;
     refuse_existing(&arguments.output)?;
     let scan = checkpoint::examine(dir)?;
     let choices = match (arguments.routing, &arguments.trace) {
@@ -51,10 +53,10 @@ pub fn run(arguments: &cli::Run) -> Result<()> {
         out: &arguments.output,
     };
     let recorded = diff::trace::record(side.as_ref(), &request, &mut Phases::new())?;
-    println!("{}: {}", recorded.folder.display(), texts.about);
+    say!(out, "{}: {}", recorded.folder.display(), texts.about);
     for case in &recorded.cases {
-        println!("{}, choices sha256 {}…", case.trace.display(), &case.ids_sha256[..16]);
-        case.sites.iter().for_each(|path| println!("{}", path.display()));
+        say!(out, "{}, choices sha256 {}…", case.trace.display(), &case.ids_sha256[..16]);
+        case.sites.iter().for_each(|path| say!(out, "{}", path.display()));
     }
     Ok(())
 }
@@ -78,6 +80,33 @@ fn site(name: &str) -> Result<Site> {
     })
 }
 
+/// A trace that is not used would be taken for one that was.
+fn check_routing(arguments: &cli::Run) -> Result<()> {
+    match (&arguments.trace, arguments.routing) {
+        (Some(trace), RoutingName::Free) => Err(Error::Argument {
+            what: "--trace".into(),
+            expected: "--routing forced beside it".into(),
+            found: format!("{} and free routing", trace.display()),
+            next: "add --routing forced, or leave --trace out".into(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// A decode that never begins would be recorded as one that did.
+fn check_decode(from: Option<usize>, cases: &[Case]) -> Result<()> {
+    let Some(from) = from else { return Ok(()) };
+    match cases.iter().find(|case| from >= case.len()) {
+        None => Ok(()),
+        Some(case) => Err(Error::Argument {
+            what: "--decode-from".into(),
+            expected: format!("a position of `{}`, below {}", case.name, case.len()),
+            found: from.to_string(),
+            next: "give an earlier position or a longer text".into(),
+        }),
+    }
+}
+
 fn refuse_existing(output: &Path) -> Result<()> {
     spec::output::NewFolder::create(output).map(drop)
 }
@@ -90,7 +119,16 @@ fn recorded_choices(
     scan: &Scan,
 ) -> Result<Vec<Choices>> {
     let read = |case: &Case| {
-        let trace = Trace::read(&folder.join(diff::trace::trace_name(case)))?;
+        let path = folder.join(diff::trace::trace_name(case));
+        if !path.exists() {
+            return Err(Error::Trace {
+                path,
+                expected: format!("a recording of `{}`", case.name),
+                found: "no such file".into(),
+                next: "name a folder made by `assay run` with the same text, --sequences and --length".into(),
+            });
+        }
+        let trace = Trace::read(&path)?;
         trace.check_same_checkpoint(&scan.weights_sha256, &scan.config_sha256)?;
         trace.check_layers(config)?;
         trace.check_tokens(case)?;

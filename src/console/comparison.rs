@@ -1,11 +1,11 @@
 //! A comparison as two Markdown tables: layer by layer, and end to end.
 
-use super::{count, percent, short, table};
+use super::{count, percent, say, share, short, table};
 use crate::text::Texts;
 use diff::compare::{Comparison, EndToEnd, LayerRow, Nll, WorstRow};
 use diff::stats::{Rate, Spread};
-use diff::trace::{TraceComparison, TraceLayer};
-use spec::{LayerId, LayerKind, SideInfo};
+use diff::trace::{Source, TraceComparison, TraceLayer};
+use spec::{LayerId, LayerKind, Precision, SideInfo};
 
 /// Tokens of text shown before a position.
 const CONTEXT_TOKENS: usize = 24;
@@ -28,45 +28,64 @@ const LAYERS: [&str; 14] = [
 ];
 
 /// Prints a live comparison: who, what, per-layer table, end-to-end table.
-pub fn print_live(found: &Comparison, texts: &Texts) {
-    println!("reference  {}", side(&found.reference));
-    println!("port       {}", side(&found.port));
-    println!("text       {}", texts.about);
-    println!(
+pub fn print_live(found: &Comparison, texts: &Texts, out: &mut String) {
+    say!(out, "reference  {}", side(&found.reference));
+    say!(out, "port       {}", side(&found.port));
+    say!(out, "text       {}", texts.about);
+    say!(
+        out,
         "calls      prefill in chunks of {} tokens\n",
         count(found.options.schedule.prefill_chunk as u64)
     );
-    println!("Layer by layer: the port's layer on the reference's own input, forced onto its choices.");
-    println!("Relative L2 error per row; sets ≠: rows where the port's router would choose another set.\n");
-    print_layers(found.layers.iter().map(LayerView::from));
+    say!(out, "Layer by layer: the port's layer on the reference's own input, forced onto its choices.");
+    say!(out, "Relative L2 error per row; sets ≠: rows where the port's router would choose another set.\n");
+    print_layers(found.layers.iter().map(LayerView::from), out);
     let runs = [("forced", found.forced.as_ref()), ("free", found.free.as_ref())];
     let runs: Vec<_> = runs.into_iter().filter_map(|(name, run)| Some((name, run?))).collect();
-    println!("End to end, over every position; KL in nats, reference → port.\n");
-    print_end_to_end(&runs, Some(texts));
-    print_nll(&found.reference_nll);
-    print_changes(&runs, texts);
+    say!(out, "End to end, over every position; KL in nats, reference → port.\n");
+    print_end_to_end(&runs, Some(texts), out);
+    print_nll(&found.reference_nll, out);
+    print_changes(&runs, texts, out);
 }
 
 /// Prints a comparison of two recorded traces.
-pub fn print_traces(found: &TraceComparison) {
-    println!("reference  {}", found.reference.path.display());
-    println!("port       {}\n", found.port.path.display());
-    println!("Layer by layer, end to end: errors of earlier layers are in later ones. `-`: not recorded.\n");
-    print_layers(found.layers.iter().map(LayerView::from));
+pub fn print_traces(found: &TraceComparison, out: &mut String) {
+    say!(out, "reference  {}", source(&found.reference));
+    say!(out, "port       {}\n", source(&found.port));
+    say!(out, "Layer by layer, end to end: errors of earlier layers are in later ones. `-`: not recorded.\n");
+    print_layers(found.layers.iter().map(LayerView::from), out);
     if let Some(end_to_end) = &found.end_to_end {
-        println!("End to end, over every position; KL in nats, reference → port.\n");
-        print_end_to_end(&[("recorded", end_to_end)], None);
+        say!(out, "End to end, over every position; KL in nats, reference → port.\n");
+        print_end_to_end(&[("recorded", end_to_end)], None, out);
     } else {
-        println!("Logits were not recorded on both sides: no KL.");
+        say!(out, "Logits were not recorded on both sides: no KL.");
+        let (differing, rows) = (found.routing.differing as u64, found.routing.rows as u64);
+        say!(out, "Expert sets that differ: {} of {}.", count(differing), count(rows));
     }
     if let Some(nll) = &found.reference_nll {
-        print_nll(nll);
+        print_nll(nll, out);
     }
 }
 
 fn side(info: &SideInfo) -> String {
-    let precision = serde_json::to_value(info.precision).expect("a word");
-    format!("{}, {}, {}", info.engine, info.device, precision.as_str().unwrap_or_default())
+    format!("{}, {}, {}", info.engine, info.device, precision(info.precision))
+}
+
+/// Where a recording is and, as far as it says so, who made it and how.
+fn source(source: &Source) -> String {
+    let of = |value: &Option<serde_json::Value>, key| Some(value.as_ref()?.get(key)?.clone());
+    let engine = ["name", "version", "device"].into_iter().filter_map(|key| of(&source.engine, key));
+    let engine: Vec<String> = engine.filter_map(|word| word.as_str().map(str::to_owned)).collect();
+    let mut words = vec![source.path.display().to_string(), engine.join(" ")];
+    words.extend(source.precision.map(precision));
+    words.extend(of(&source.calls, "prefill_chunk").map(|chunk| format!("chunks of {chunk}")));
+    words.retain(|word| !word.is_empty());
+    words.join(", ")
+}
+
+fn precision(precision: Precision) -> String {
+    let word = serde_json::to_value(precision).expect("a word");
+    word.as_str().unwrap_or_default().into()
 }
 
 /// What both kinds of comparison show of a layer.
@@ -77,7 +96,10 @@ struct LayerView<'a> {
     moe: Option<&'a Spread>,
     sigma: Option<f64>,
     differing: usize,
-    beyond_tie: usize,
+    /// `None` where the reference recorded no margin to judge by.
+    beyond_tie: Option<usize>,
+    missing: usize,
+    unforced: usize,
     z: Option<f64>,
     worst: Option<&'a WorstRow>,
 }
@@ -91,7 +113,9 @@ impl<'a> From<&'a LayerRow> for LayerView<'a> {
             moe: Some(&row.moe_branch),
             sigma: Some(row.router_sigma),
             differing: row.disagreements.count,
-            beyond_tie: row.disagreements.beyond_tie,
+            beyond_tie: Some(row.disagreements.beyond_tie),
+            missing: 0,
+            unforced: row.unforced_rows,
             z: row.disagreements.largest.as_ref().map(|largest| largest.z),
             worst: Some(&row.worst),
         }
@@ -107,18 +131,31 @@ impl<'a> From<&'a TraceLayer> for LayerView<'a> {
             moe: row.moe_branch.as_ref(),
             sigma: row.router_sigma,
             differing: row.disagreements,
-            beyond_tie: row.beyond_tie,
+            beyond_tie: (row.unjudged == 0).then_some(row.beyond_tie),
+            missing: row.missing,
+            unforced: row.unforced_rows,
             z: row.largest.as_ref().and_then(|largest| largest.z),
             worst: row.worst.as_ref(),
         }
     }
 }
 
-fn print_layers<'a>(rows: impl Iterator<Item = LayerView<'a>>) {
+fn print_layers<'a>(rows: impl Iterator<Item = LayerView<'a>>, out: &mut String) {
     let mut layers = table(&LAYERS, 2);
     let none = || "-".to_owned();
     let number = |value: Option<f64>| value.map_or_else(none, short);
+    let mut notes = Vec::new();
     for row in rows {
+        let layer = row.layer;
+        if row.missing > 0 {
+            notes.push(format!(
+                "layer {layer}: {} rows lack a route on a side and were left out",
+                row.missing
+            ));
+        }
+        if row.unforced > 0 {
+            notes.push(format!("layer {layer}: {} rows ran other experts than were forced", row.unforced));
+        }
         let kind = row.kind.map_or_else(none, |kind| kind.to_string());
         let mut cells = vec![row.layer.to_string(), kind];
         for spread in [row.attn, row.moe] {
@@ -128,11 +165,12 @@ fn print_layers<'a>(rows: impl Iterator<Item = LayerView<'a>>) {
                 number(spread.map(|s| s.max)),
             ]);
         }
+        let beyond_tie = row.beyond_tie.map_or_else(|| "?".into(), |rows| count(rows as u64));
         cells.extend([
             number(row.sigma),
             count(row.differing as u64),
-            count(row.beyond_tie as u64),
-            number(row.z),
+            beyond_tie,
+            row.z.map_or_else(none, z),
         ]);
         cells.push(row.worst.map_or_else(none, |worst| worst.branch.to_string()));
         cells.push(
@@ -140,10 +178,11 @@ fn print_layers<'a>(rows: impl Iterator<Item = LayerView<'a>>) {
         );
         layers.add_row(cells);
     }
-    println!("{layers}\n");
+    say!(out, "{layers}\n");
+    notes.iter().for_each(|note| say!(out, "{note}"));
 }
 
-fn print_end_to_end(runs: &[(&str, &EndToEnd)], texts: Option<&Texts>) {
+fn print_end_to_end(runs: &[(&str, &EndToEnd)], texts: Option<&Texts>, out: &mut String) {
     let header: Vec<&str> = std::iter::once("end to end").chain(runs.iter().map(|(name, _)| *name)).collect();
     let mut block = table(&header, 1);
     let mut row = |name: &str, cell: &dyn Fn(&EndToEnd) -> String| {
@@ -163,21 +202,29 @@ fn print_end_to_end(runs: &[(&str, &EndToEnd)], texts: Option<&Texts>) {
     row("same top-1", &|run| rate(&run.top1));
     row("confident positions", &|run| count(run.confident_top1.of as u64));
     row("same top-1 there", &|run| rate(&run.confident_top1));
-    row("95 % interval", &|run| interval(&run.confident_top1));
+    row("95 % interval of that", &|run| interval(&run.confident_top1));
     row("positions with a NaN", &|run| count(run.nan_positions as u64));
     row("expert sets ≠", &|run| {
         format!("{} of {}", count(run.routing.differing as u64), count(run.routing.rows as u64))
     });
     row("rows forced", &|run| count(run.routing.forced_rows as u64));
-    println!("{block}\n");
+    say!(out, "{block}\n");
 }
 
 fn rate(rate: &Rate) -> String {
-    format!("{} ({})", count(rate.count as u64), percent(rate.rate))
+    format!("{} ({})", count(rate.count as u64), share(rate.count, rate.of))
+}
+
+/// A distance in units of σ: plain where it is of a size that people read.
+fn z(z: f64) -> String {
+    if (0.1..1e4).contains(&z) { format!("{z:.1}") } else { short(z) }
 }
 
 fn interval(rate: &Rate) -> String {
-    format!("{} … {}", percent(rate.low), percent(rate.high))
+    if rate.of == 0 {
+        return "-".into();
+    }
+    format!("{} … {}", percent((rate.low * 1e4).floor()), percent((rate.high * 1e4).ceil()))
 }
 
 /// Text that stays one cell of a Markdown table.
@@ -185,19 +232,23 @@ fn cell_text(text: &str) -> String {
     format!("`{}`", text.replace('|', "\\|").replace('`', "'"))
 }
 
-fn print_nll(nll: &Nll) {
+fn print_nll(nll: &Nll, out: &mut String) {
+    if nll.tokens == 0 {
+        return;
+    }
     let (bits, nats) = (nll.bits_per_token, nll.nats_per_token);
-    println!("The reference predicts the text at {bits:.4} bits ({nats:.4} nats) per token.");
+    say!(out, "The reference predicts the text at {bits:.4} bits ({nats:.4} nats) per token.");
 }
 
-fn print_changes(runs: &[(&str, &EndToEnd)], texts: &Texts) {
+fn print_changes(runs: &[(&str, &EndToEnd)], texts: &Texts, out: &mut String) {
     for (name, run) in runs {
         for change in &run.confident_changes {
             let (case, position) = (&change.place.case, change.place.position);
             let before = texts.around(case, position, CONTEXT_TOKENS);
             let port = change.port.map_or("a NaN".into(), |id| format!("`{}`", texts.token(id)));
             let reference = texts.token(change.reference);
-            println!(
+            say!(
+                out,
                 "{name}: confident top-1 at {case}:{position}, after `{before}`: `{reference}` → {port}"
             );
         }

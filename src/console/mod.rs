@@ -49,11 +49,27 @@ fn short(number: f64) -> String {
     if number == 0.0 { "0".into() } else { format!("{number:.1e}") }
 }
 
-/// A share in percent, cut rather than rounded so that only all of them is 100: `99.66 %`.
-fn percent(share: f64) -> String {
-    let cut = (share * 1e4).floor() / 1e2;
-    format!("{cut} %")
+/// A share of a count, cut rather than rounded so that only all of them is 100: `99.66 %`.
+fn share(part: usize, all: usize) -> String {
+    match (part as u128 * 10_000).checked_div(all as u128) {
+        None => "-".into(),
+        Some(hundredths) => percent(hundredths as f64),
+    }
 }
+
+/// Hundredths of a percent as percent: `99.66 %` of 9966.
+fn percent(hundredths: f64) -> String {
+    format!("{} %", hundredths / 100.0)
+}
+
+/// Adds a line to what will go to stdout.
+macro_rules! say {
+    ($out:expr, $($words:tt)*) => {{
+        use std::fmt::Write as _;
+        writeln!($out, $($words)*).expect("a String takes any text");
+    }};
+}
+pub(crate) use say;
 
 #[cfg(test)]
 mod tests {
@@ -70,12 +86,17 @@ mod tests {
     }
 
     #[rstest]
-    #[case(1.0, "100 %")]
-    #[case(0.999_999, "99.99 %")]
-    #[case(0.5, "50 %")]
-    #[case(f64::NAN, "NaN %")]
-    fn a_share_short_of_all_is_never_shown_as_all(#[case] share: f64, #[case] shown: &str) {
-        assert_eq!(percent(share), shown);
+    #[case(7, 7, "100 %")]
+    #[case(999_999, 1_000_000, "99.99 %")]
+    #[case(57, 100, "57 %")]
+    #[case(0, 3, "0 %")]
+    #[case(0, 0, "-")]
+    fn a_share_short_of_all_is_never_shown_as_all(
+        #[case] part: usize,
+        #[case] all: usize,
+        #[case] shown: &str,
+    ) {
+        assert_eq!(share(part, all), shown);
     }
 
     #[rstest]

@@ -4,8 +4,9 @@ use super::comparison::{EndToEnd, RoutingDifference};
 use super::ledger::Ledger;
 use super::logits_tally::LogitsTally;
 use super::options::Progress;
+use crate::metrics::router;
 use crate::spool::Spool;
-use ndarray::ArrayView2;
+use ndarray::{ArrayView1, ArrayView2};
 use spec::{At, Case, Choices, Error, Executed, LayerId, ModelConfig, Recorder, Result, Site};
 
 /// Receives the port's logits and keeps numbers only.
@@ -78,17 +79,14 @@ fn routing_difference(
             return unpaired(of, format!("{:?}", shape(found)));
         }
         for token in 0..expected.tokens() {
-            let differs = |&layer: &LayerId| sorted(expected, token, layer) != sorted(found, token, layer);
+            let differs = |&layer: &LayerId| {
+                let (expected, found) = (expected.at(token, layer), found.at(token, layer));
+                !router::same_set(ArrayView1::from(expected), ArrayView1::from(found))
+            };
             differing += (0..expected.layers()).map(LayerId).filter(differs).count();
             rows += expected.layers();
         }
         forced_rows += port[run].forced_rows;
     }
     Ok(RoutingDifference { rows, forced_rows, differing, share: differing as f64 / rows as f64 })
-}
-
-fn sorted(choices: &Choices, token: usize, layer: LayerId) -> Vec<spec::ExpertId> {
-    let mut ids = choices.at(token, layer).to_vec();
-    ids.sort_unstable();
-    ids
 }

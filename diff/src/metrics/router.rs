@@ -25,15 +25,11 @@ pub fn is_beyond_tie(gap: f64) -> bool {
     !matches!(gap.partial_cmp(&TIE_GAP), Some(std::cmp::Ordering::Less))
 }
 
-/// Whether two rows of expert ids, `[k]` f32 as recorded, hold the same set, in whatever order. A NaN is
-/// equal to nothing.
-pub fn same_set(a: ArrayView1<'_, f32>, b: ArrayView1<'_, f32>) -> bool {
-    let sorted = |row: ArrayView1<'_, f32>| {
-        let mut ids = row.to_vec();
-        ids.sort_by(f32::total_cmp);
-        ids
-    };
-    sorted(a) == sorted(b)
+/// Whether two rows of expert ids, `[k]`, hold the same set, in whatever order: ids as they are, or f32 as
+/// recorded. A NaN is equal to nothing.
+pub fn same_set<T: PartialEq>(a: ArrayView1<'_, T>, b: ArrayView1<'_, T>) -> bool {
+    let count = |row: &ArrayView1<'_, T>, id: &T| row.iter().filter(|other| *other == id).count();
+    a.len() == b.len() && a.iter().all(|id| count(&b, id) > 0 && count(&a, id) == count(&b, id))
 }
 
 /// `z = gap / sigma` of a disagreement. Of a gap of exactly zero, a perfect tie, it is 0 whatever sigma is,

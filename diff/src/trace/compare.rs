@@ -3,6 +3,7 @@
 use super::comparison::{SCHEMA, Source, TraceComparison};
 use super::layer::{LayerTally, SITES};
 use super::pairs::{self, Pair, Recording};
+use super::presence::Presence;
 use crate::compare::{CaseInfo, LogitsTally, Nll, Progress, RoutingDifference};
 use crate::metrics::logits;
 use ndarray::Array2;
@@ -17,9 +18,10 @@ const VALUES_AT_ONCE: usize = 1 << 20;
 /// Compares the recordings at `port` with those at `reference`, each a folder made by [`super::record`] or
 /// one trace file; `layers` are decoder layers, `None`: all.
 ///
-/// Errors: [`Error::Unpaired`] if a case is on one side only, sites do not pair, or nothing was compared;
-/// [`Error::Trace`] if a trace is malformed, or of another checkpoint, of other tokens or of another number
-/// of layers; [`Error::Argument`] on layers that are not recorded; [`Error::Io`].
+/// Errors: [`Error::Unpaired`] if a case is on one side only, a side kept a site for some layers or cases
+/// only, or nothing was compared; [`Error::Trace`] if a trace is malformed, of another checkpoint, of other
+/// tokens or of another number of layers, or if the port's recordings are given first;
+/// [`Error::Argument`] on layers that are not recorded; [`Error::Io`].
 pub fn compare(
     reference: &Path,
     port: &Path,
@@ -50,6 +52,8 @@ struct Tally {
     port: Source,
     /// The reference's trace of the first case: its layers are those of every case.
     first: Trace,
+    /// What either side kept: the reference's, the port's.
+    kept: [Presence; 2],
     /// Indices along L, with a tally each.
     layers: Vec<(usize, LayerTally)>,
     cases: Vec<CaseInfo>,
@@ -78,6 +82,7 @@ impl Tally {
             reference: source(reference, &pair.reference.trace),
             port: source(port, &pair.port.trace),
             first,
+            kept: Default::default(),
             layers: tallies,
             cases: Vec::new(),
             logits: None,
@@ -90,6 +95,8 @@ impl Tally {
     fn take(&mut self, pair: &Pair) -> Result<()> {
         let (reference, port) = (&pair.reference.trace, &pair.port.trace);
         let (case, pos0) = (&reference.meta.case, reference.meta.pos0);
+        self.kept[0].check(&pair.reference)?;
+        self.kept[1].check(&pair.port)?;
         self.cases.push(CaseInfo { name: case.clone(), tokens: reference.tokens.len() });
         for (index, tally) in &mut self.layers {
             tally.sets(reference, port, *index);
@@ -155,7 +162,7 @@ fn is_forced(trace: &Trace, token: usize, index: usize) -> bool {
 }
 
 /// Both sides' rows of one site, a range at a time with its first row; nothing if a side did not keep the
-/// site.
+/// site, which is then so for every layer and case: [`Presence`].
 /// Errors: [`Error::Unpaired`] on rows of different widths, and those of reading.
 fn each_range(
     pair: &Pair,

@@ -2,9 +2,7 @@
 //!
 //! The types of the live comparison serve where they say the same. `null` means: not recorded on both sides.
 
-use crate::compare::{
-    CaseInfo, Disagreement, Disagreements, EndToEnd, LayerRow, Nll, Place, RoutingDifference, WorstRow,
-};
+use crate::compare::{CaseInfo, EndToEnd, Nll, Place, RoutingDifference, WorstRow};
 use crate::number;
 use crate::stats::Spread;
 use serde::Serializer;
@@ -65,6 +63,9 @@ pub struct TraceLayer {
     pub moe_branch: Option<Spread>,
     /// The row with the largest error of either branch; the first of equal ones.
     pub worst: Option<WorstRow>,
+    /// Relative L2 error of the weights of the executed experts per row, matched by expert; only of rows for
+    /// which both sides executed the same set.
+    pub topk_weights: Option<Spread>,
     /// RMS error of the port's router logits over tokens and experts, end to end.
     #[serde(serialize_with = "plain_or_null")]
     pub router_sigma: Option<f64>,
@@ -103,30 +104,6 @@ pub struct LargestGap {
     /// Where.
     #[serde(flatten)]
     pub place: Place,
-}
-
-impl TraceLayer {
-    /// The same as a row of the live comparison's table; `None` unless both sides recorded what it shows.
-    /// Its disagreements include ties and unjudged ones.
-    pub fn table_row(&self) -> Option<LayerRow> {
-        let largest = self.largest.as_ref().map(|largest| Disagreement {
-            gap: largest.gap,
-            z: largest.z.unwrap_or(f64::NAN),
-            place: largest.place.clone(),
-        });
-        Some(LayerRow {
-            layer: self.layer,
-            kind: self.kind?,
-            rows: self.rows,
-            attn_branch: self.attn_branch.clone()?,
-            moe_branch: self.moe_branch.clone()?,
-            worst: self.worst.clone()?,
-            router_sigma: self.router_sigma?,
-            router_logits_rms: self.router_logits_rms?,
-            disagreements: Disagreements { count: self.disagreements, beyond_tie: self.beyond_tie, largest },
-            unforced_rows: self.unforced_rows,
-        })
-    }
 }
 
 fn plain_or_null<S: Serializer>(value: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {

@@ -4,7 +4,7 @@ use super::comparison::{LargestGap, TraceLayer};
 use crate::compare::{Place, WorstRow};
 use crate::metrics::{branch, router};
 use crate::stats::{RootMeanSquare, Spread, is_worse};
-use ndarray::ArrayView2;
+use ndarray::{Array1, ArrayView1, ArrayView2, s};
 use spec::trace::{Origin, Trace};
 use spec::{LayerId, LayerKind, Site};
 
@@ -18,6 +18,7 @@ pub(super) struct LayerTally {
     missing: usize,
     attn_errors: Vec<f64>,
     moe_errors: Vec<f64>,
+    weight_errors: Vec<f64>,
     worst: Option<WorstRow>,
     router_error: RootMeanSquare,
     router_logits: RootMeanSquare,
@@ -32,7 +33,7 @@ pub(super) struct LayerTally {
 }
 
 impl LayerTally {
-    /// Takes the sets of every row of one case at one index along L.
+    /// Takes the sets, and the weights of equal ones, of every row of one case at one index along L.
     pub(super) fn sets(&mut self, reference: &Trace, port: &Trace, index: usize) {
         for token in 0..reference.rows() {
             let (expected, found) = (reference.row(token, index), port.row(token, index));
@@ -41,7 +42,9 @@ impl LayerTally {
                 continue;
             };
             self.rows += 1;
-            if !same_set(expected, found) {
+            if same_set(expected, found) {
+                self.weight_errors.extend(weights_error(reference, port, [token, index]));
+            } else {
                 self.executed_differing += 1;
                 let origin = port.origin.as_ref().map(|origin| origin[[token, index]]);
                 self.unforced_rows += usize::from(origin == Some(Origin::Forced));
@@ -123,6 +126,7 @@ impl LayerTally {
             missing: self.missing,
             attn_branch: spread(self.attn_errors),
             moe_branch: spread(self.moe_errors),
+            topk_weights: spread(self.weight_errors),
             worst: self.worst,
             router_sigma,
             router_logits_rms: router(self.router_logits),
@@ -139,10 +143,16 @@ impl LayerTally {
 }
 
 fn same_set(a: &[i32], b: &[i32]) -> bool {
-    let sorted = |row: &[i32]| {
-        let mut ids = row.to_vec();
-        ids.sort_unstable();
-        ids
-    };
-    sorted(a) == sorted(b)
+    router::same_set(ArrayView1::from(a), ArrayView1::from(b))
+}
+
+/// Relative error of one row's weights, taken in the order of the reference's slots; `None` if a side has
+/// none. Panics if the two sets differ.
+fn weights_error(reference: &Trace, port: &Trace, [token, index]: [usize; 2]) -> Option<f64> {
+    let (expected, found) = (reference.weights.as_ref()?, port.weights.as_ref()?);
+    let (expected, found) = (expected.slice(s![token, index, ..]), found.slice(s![token, index, ..]));
+    let (ids, port_ids) = (reference.row(token, index)?, port.row(token, index)?);
+    let slot = |id: &i32| port_ids.iter().position(|other| other == id).expect("the same set");
+    let found: Array1<f32> = ids.iter().map(|id| found[slot(id)]).collect();
+    Some(branch::relative_error(expected, found.view()))
 }

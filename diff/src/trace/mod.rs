@@ -13,6 +13,7 @@ mod compare;
 mod comparison;
 mod layer;
 mod pairs;
+mod presence;
 mod record;
 mod recorder;
 mod sites;

@@ -27,8 +27,10 @@ pub(super) struct Recording {
 /// [`Error::Io`].
 pub(super) fn find(reference: &Path, port: &Path) -> Result<Vec<(PathBuf, PathBuf)>> {
     let (left, right) = (listing(reference)?, listing(port)?);
-    let names = |side: &BTreeMap<String, PathBuf>| side.keys().cloned().collect::<Vec<_>>();
-    if (reference.is_dir() || port.is_dir()) && names(&left) != names(&right) {
+    let names = |side: &BTreeMap<String, PathBuf>| {
+        side.keys().map(|name| name.escape_debug().to_string()).collect::<Vec<_>>()
+    };
+    if (reference.is_dir() || port.is_dir()) && !left.keys().eq(right.keys()) {
         return Err(Error::Unpaired {
             expected: format!("the reference's cases ({})", names(&left).join(", ")),
             found: format!("{} in {}", names(&right).join(", "), port.display()),
@@ -67,11 +69,16 @@ fn listing(path: &Path) -> Result<BTreeMap<String, PathBuf>> {
 }
 
 impl Pair {
-    /// Reads both traces and opens their sites. Errors: [`Error::Trace`] if one is malformed or they are not
-    /// of one checkpoint, text, and set of layers; [`Error::Io`].
+    /// Reads both traces and opens their sites. Errors: [`Error::Trace`] if one is malformed, they are not of
+    /// one checkpoint, text, and set of layers, or the port's is given as the reference's; [`Error::Io`].
     pub(super) fn open(reference: &Path, port: &Path) -> Result<Self> {
         let pair = Self { reference: Recording::open(reference)?, port: Recording::open(port)? };
         let (expected, found) = (&pair.reference.trace, &pair.port.trace);
+        if (expected.meta.side(), found.meta.side()) == (Some("port"), Some("reference")) {
+            let told = format!("the port's first and the reference's second, {}", found.path.display());
+            let next = "give the two the other way round";
+            return Err(expected.refuse("the reference's recording first and the port's second", told, next));
+        }
         let hashes = (&expected.meta.weights_sha256, &expected.meta.config_sha256);
         let (Some(weights), Some(config)) = hashes else {
             let next = "record the reference's trace with `assay run`";

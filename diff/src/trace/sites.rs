@@ -89,25 +89,38 @@ pub struct SitesFile {
 
 impl SitesFile {
     /// Opens the file and checks that it belongs to `trace`. Errors: [`spec::Error::Io`];
-    /// [`spec::Error::Trace`] for a file of another schema, another trace's, or with tensors that do not have
-    /// a row for each of the trace's.
+    /// [`spec::Error::Trace`] for a file of another schema, another trace's, or with tensors that are no site
+    /// of one of the trace's layers, have another width than the trace says, or not a row for each of its
+    /// rows.
     pub fn open(path: &Path, trace: &Trace) -> Result<Self> {
         let file = TensorFile::open(path)?;
         for (key, wanted) in [("schema", SCHEMA), ("ids_sha256", &trace.ids_sha256())] {
             let found = file.metadata(key);
             if found != Some(wanted) {
                 let expected = format!("metadata `{key}` {wanted}, the sites of {}", trace.path.display());
-                return Err(file.refuse(expected, found.unwrap_or("no such key")));
+                return Err(file.refuse(expected, found.unwrap_or("no such key").escape_debug().to_string()));
             }
         }
         for name in file.names() {
+            let Some(site) = site_of(&name, trace) else {
+                let expected = format!("sites of {} layers", trace.meta.num_hidden_layers);
+                return Err(file.refuse(expected, format!("a tensor `{}`", name.escape_debug())));
+            };
             let shape = file.shape(&name).unwrap_or_default();
-            if shape.len() != 2 || shape[0] != trace.rows() {
-                let expected = format!("`{name}` of shape [{}, width]", trace.rows());
+            let width = width_of(site, trace);
+            let sound = |found: usize| found > 0 && width.is_none_or(|width| found == width);
+            if shape.len() != 2 || shape[0] != trace.rows() || !sound(shape[1]) {
+                let width = width.map_or_else(|| "width".into(), |width| width.to_string());
+                let expected = format!("`{name}` of shape [{}, {width}]", trace.rows());
                 return Err(file.refuse(expected, format!("{shape:?}")));
             }
         }
         Ok(Self { file })
+    }
+
+    /// The file's path.
+    pub(super) fn path(&self) -> &Path {
+        self.file.path()
     }
 
     /// Values per row of a site, `None` if it was not recorded.
@@ -119,5 +132,26 @@ impl SitesFile {
     /// [`spec::Error::Io`].
     pub fn rows(&self, site: Site, layer: Option<LayerId>, rows: Range<usize>) -> Result<Array2<f32>> {
         self.file.f32_rows(&tensor_name(site, layer), rows)
+    }
+}
+
+/// The site that a tensor's name stands for, if `trace` can have it.
+fn site_of(name: &str, trace: &Trace) -> Option<Site> {
+    let (site, layer) = match name.split_once('.') {
+        Some((site, layer)) => (site, Some(LayerId(layer.parse().ok()?))),
+        None => (name, None),
+    };
+    let site = Site::from_name(site)?;
+    let inside = layer.is_none_or(|layer| layer.0 < trace.meta.num_hidden_layers);
+    let sound = site.is_per_layer() == layer.is_some() && inside && tensor_name(site, layer) == name;
+    sound.then_some(site)
+}
+
+/// Values per row of a site, where the trace says so.
+fn width_of(site: Site, trace: &Trace) -> Option<usize> {
+    match site {
+        Site::RouterLogits | Site::SelectionScores => Some(trace.meta.num_experts),
+        Site::Choice | Site::ShadowChoice | Site::TopkWeights => Some(trace.meta.k),
+        _ => None,
     }
 }

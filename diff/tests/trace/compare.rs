@@ -3,6 +3,7 @@
 use super::fake::{Fake, cases};
 use diff::compare::Place;
 use diff::trace::{TraceComparison, compare};
+use ndarray::array;
 use rstest::rstest;
 use spec::{LayerId, LayerKind, Routing, Site};
 
@@ -134,7 +135,7 @@ fn a_nan_gap_is_a_flip_and_the_largest() {
 fn what_was_not_kept_is_null_and_the_rest_is_compared() {
     let found = compared(&Fake::reference(), &Fake::port(), &["a"], false, &[Site::AttnBranch]);
     let layer = &found.layers[0];
-    assert!(layer.attn_branch.is_some() && layer.moe_branch.is_none() && layer.table_row().is_none());
+    assert!(layer.attn_branch.is_some() && layer.moe_branch.is_none());
     assert_eq!((layer.router_sigma, layer.flips), (None, 1));
     let largest = layer.largest.as_ref().unwrap();
     assert_eq!((largest.gap, largest.z), (0.5, None));
@@ -144,13 +145,42 @@ fn what_was_not_kept_is_null_and_the_rest_is_compared() {
 }
 
 #[test]
-fn a_whole_layer_is_a_row_of_the_live_table() {
-    let found = compared(&Fake::reference(), &Fake::port(), &["a"], true, &SITES);
-    let row = found.layers[0].table_row().unwrap();
-    assert_eq!((row.layer, row.kind, row.rows), (LayerId(0), LayerKind::Sliding, 3));
-    assert_eq!((row.disagreements.count, row.disagreements.beyond_tie, row.unforced_rows), (2, 1, 0));
-    assert_eq!(row.disagreements.largest.unwrap().z, 2.0);
-    assert!(close(row.router_sigma, 0.25) && close(row.worst.error, 0.5));
+fn weights_of_equal_sets_are_compared_by_expert() {
+    let mut port = Fake::port();
+    // token 0: (1/2, 1/4) against (1/2, 1/2): 1/4 over sqrt(5)/4; tokens 1 and 2 run other sets
+    port.at(0, Site::TopkWeights).assign(&array![[0.5, 0.5], [9.0, 9.0], [9.0, 9.0]]);
+    // the port's slots are the other way round: equal weights, expert by expert
+    port.at(1, Site::TopkWeights).assign(&array![[1.25, 1.5], [1.125, 1.75], [1.5, 2.0]]);
+    let found = compared(&Fake::reference(), &port, &["a"], false, &SITES);
+    let weights = |layer: usize| found.layers[layer].topk_weights.as_ref().unwrap();
+    assert_eq!((weights(0).count, weights(1).count, weights(1).max), (1, 3, 0.0));
+    assert!(close(weights(0).max, 0.2_f64.sqrt()), "{:?}", weights(0));
+}
+
+#[test]
+fn a_nan_weight_is_seen_in_the_numbers_and_in_the_json() {
+    let mut port = Fake::port();
+    port.at(1, Site::TopkWeights)[[2, 0]] = f32::NAN;
+    let found = compared(&Fake::reference(), &port, &["a"], false, &SITES);
+    assert!(found.layers[1].topk_weights.as_ref().unwrap().max.is_nan());
+    let json = serde_json::to_value(&found).unwrap();
+    let weights = &json["layers"][1]["topk_weights"];
+    assert_eq!((&weights["max"], &weights["mean"]), (&"NaN".into(), &"NaN".into()));
+}
+
+#[test]
+fn weights_that_one_side_did_not_record_are_null() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let full = Fake::reference().record(&cases(&["a"]), Routing::Free, &out).unwrap().cases.remove(0).trace;
+    let mut trace = spec::trace::Trace::read(&full).unwrap();
+    trace.weights = None;
+    let bare = folder.path().join("bare.trace.safetensors");
+    trace.write(&bare).unwrap();
+    for (left, right) in [(&full, &bare), (&bare, &full)] {
+        let found = compare(left, right, None, &mut ()).unwrap();
+        assert_eq!(found.layers[0].topk_weights, None);
+    }
 }
 
 #[test]

@@ -4,3 +4,4 @@ mod compare;
 mod fake;
 mod pairing;
 mod record;
+mod sites;

@@ -139,3 +139,44 @@ fn a_damaged_sites_file_is_refused() {
     std::fs::write(&path, &bytes[..bytes.len() - 4]).unwrap();
     refused(compare(&out, &out, None, &mut ()), "as the header says");
 }
+
+/// The recording of case `a` by a side of that name.
+fn recorded_by(folder: &Path, name: &str, side: Option<&str>) -> PathBuf {
+    let out = recorded(folder, name, &cases(&["a"]));
+    rewrite(&out, "a", |trace| trace.meta.engine = side.map(|side| serde_json::json!({ "side": side })));
+    out
+}
+
+#[test]
+fn the_ports_recording_in_the_references_place_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let port = recorded_by(folder.path(), "left", Some("port"));
+    let reference = recorded_by(folder.path(), "right", Some("reference"));
+    let said = "expected the reference's recording first and the port's second";
+    let error = refused(compare(&port, &reference, None, &mut ()), said);
+    assert!(matches!(error, Error::Trace { .. }), "{error}");
+    assert!(error.to_string().contains("left/a.trace.safetensors"), "{error}");
+}
+
+#[rstest]
+#[case::in_order(Some("reference"), Some("port"))]
+#[case::two_references(Some("reference"), Some("reference"))]
+#[case::two_ports(Some("port"), Some("port"))]
+#[case::a_port_against_nobody_known(Some("port"), None)]
+#[case::nobody_known_against_a_reference(None, Some("reference"))]
+fn recordings_that_are_not_swapped_are_compared(#[case] left: Option<&str>, #[case] right: Option<&str>) {
+    let folder = tempfile::tempdir().unwrap();
+    let (left, right) =
+        (recorded_by(folder.path(), "left", left), recorded_by(folder.path(), "right", right));
+    assert_eq!(compare(&left, &right, None, &mut ()).unwrap().layers[0].rows, 3);
+}
+
+#[test]
+fn control_characters_of_a_file_name_do_not_reach_the_message() {
+    let folder = tempfile::tempdir().unwrap();
+    let left = recorded(folder.path(), "left", &cases(&["a"]));
+    let right = recorded(folder.path(), "right", &cases(&["a"]));
+    std::fs::write(right.join("b\u{1b}[2J.trace.safetensors"), "").unwrap();
+    let error = refused(compare(&left, &right, None, &mut ()), "found a, b\\u{1b}[2J in");
+    assert!(!error.to_string().contains(char::is_control), "{error:?}");
+}

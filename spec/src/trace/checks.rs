@@ -1,12 +1,12 @@
 //! Whether a trace is a sound record of one sequence, in the order of `docs/trace-format.md`: shape, range,
-//! duplicates, partial -1, uncaptured layers, id wrap, stale rows, row count. The hashes are checked on
-//! reading.
+//! duplicates, partial -1, uncaptured layers, id wrap, stale rows, row count; then the name of the
+//! case. The hashes are checked on reading.
 //!
 //! Absent on purpose: whether the numbers are finite. A trace records what a side computed; a side that
 //! computes NaN is a finding of the comparison, not a malformed file.
 
 use super::{MISSING, Origin, Trace, patterns};
-use crate::{LayerId, Result};
+use crate::{Case, Error, LayerId, Result};
 use ndarray::Array3;
 use std::cmp::Ordering;
 
@@ -24,7 +24,8 @@ impl Trace {
         self.check_missing()?;
         patterns::refuse_wrapped_ids(self)?;
         patterns::refuse_stale_rows(self)?;
-        self.check_row_count()
+        self.check_row_count()?;
+        self.check_name()
     }
 
     fn check_shape(&self) -> Result<()> {
@@ -153,6 +154,18 @@ impl Trace {
         let expected =
             format!("a row for each of {tokens} tokens from position {pos0} on, or all but the last");
         Err(self.refuse(expected, format!("{rows} rows"), "record the trace and its tokens in one run"))
+    }
+
+    /// The case can name a file, like every case that is run.
+    fn check_name(&self) -> Result<()> {
+        match Case::new(self.meta.case.as_str(), self.tokens.clone()) {
+            Err(Error::Case { expected, found, .. }) => {
+                let next = "record it under another name, or rename the file where it names the case";
+                let found = found.escape_debug().to_string();
+                Err(self.refuse(format!("metadata `case`, {expected}"), found, next))
+            }
+            checked => checked.map(drop),
+        }
     }
 
     /// `ids`, and the shadow where there is one.

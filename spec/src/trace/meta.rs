@@ -231,10 +231,13 @@ fn count(file: &TensorFile, key: &str, absent: Option<usize>) -> Result<usize> {
 fn known<T: DeserializeOwned>(file: &TensorFile, key: &str) -> Result<Option<T>> {
     let Some(text) = file.metadata(key) else { return Ok(None) };
     serde_json::from_value(json_or_text(text)).map(Some).map_err(|error| {
-        file.refuse(format!("metadata `{key}` of the format"), format!("\"{text}\": {error}"))
+        file.refuse(
+            format!("metadata `{key}` of the format"),
+            format!("{text:?}: {}", error.to_string().escape_debug()),
+        )
     })
 }
 
 fn said(found: Option<&str>) -> String {
-    found.map_or_else(|| "no such key".into(), |text| format!("\"{text}\""))
+    found.map_or_else(|| "no such key".into(), |text| format!("{text:?}"))
 }

@@ -115,9 +115,9 @@ impl Trace {
         ];
         for (key, found, wanted) in hashes {
             if found.as_deref() != Some(wanted) {
-                let found = found.as_deref().unwrap_or("no such hash");
+                let found = found.as_deref().unwrap_or("no such hash").escape_debug();
                 let next = "record the trace on the checkpoint it is compared with";
-                let expected = format!("a trace of the checkpoint whose {key} is {wanted}");
+                let expected = format!("a trace of the checkpoint whose {key} is {}", wanted.escape_debug());
                 return Err(self.refuse(expected, format!("a trace of another checkpoint ({found})"), next));
             }
         }

@@ -100,7 +100,7 @@ fn check_hash(file: &TensorFile, key: &str, name: &str, dtype: Dtype) -> Result<
     match file.metadata(key) {
         Some(told) if told == found => Ok(()),
         told => {
-            let told = told.unwrap_or("no such key");
+            let told = told.unwrap_or("no such key").escape_debug().to_string();
             let expected = format!("metadata `{key}` to be the hash of `{name}`, {found}");
             Err::<(), Error>(file.refuse(expected, told))
         }

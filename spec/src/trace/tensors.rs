@@ -173,8 +173,9 @@ impl TensorFile {
         }
         let mut text = vec![0; usize::try_from(head).expect("below the longest header")];
         file.read_exact(&mut text).map_err(read)?;
-        let header: Metadata = serde_json::from_slice(&text)
-            .map_err(|error| refuse("a safetensors header", format!("one that says: {error}")))?;
+        let header: Metadata = serde_json::from_slice(&text).map_err(|error| {
+            refuse("a safetensors header", format!("one that says: {}", error.to_string().escape_debug()))
+        })?;
         let data_start = LENGTH_BYTES as u64 + head;
         let told = data_start.saturating_add(header.data_len() as u64);
         if told != length {

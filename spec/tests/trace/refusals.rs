@@ -208,3 +208,48 @@ fn a_file_that_does_not_exist_is_an_io_error() {
     let error = spec::trace::Trace::read(std::path::Path::new("no-such.trace.safetensors")).unwrap_err();
     assert!(matches!(error, Error::Io { .. }), "{error}");
 }
+
+#[rstest]
+#[case::a_path("../../evil", "`../../evil`")]
+#[case::an_absolute_path("/evil", "`/evil`")]
+#[case::a_hidden_file(".evil", "`.evil`")]
+#[case::nothing("", "``")]
+#[case::control_characters("a\u{1b}[2J\n", "`a\\u{1b}[2J\\n`")]
+fn a_case_that_cannot_name_a_file_is_refused(#[case] name: &str, #[case] said: &str) {
+    let mut parts = Parts::least();
+    parts.strings.insert("case".into(), name.into());
+    let error = parts.read().unwrap_err();
+    assert!(matches!(error, Error::Trace { .. }), "{error}");
+    let expected = format!("metadata `case`, a name of letters, digits, `-`, `_`, `.`, found {said}");
+    assert!(error.to_string().contains(&expected), "{error}");
+}
+
+#[rstest]
+#[case::schema("schema")]
+#[case::a_number("k")]
+#[case::a_word("slot_order")]
+#[case::a_list("layer_kinds")]
+#[case::hash_of_ids("ids_sha256")]
+#[case::hash_of_tokens("tokens_sha256")]
+fn control_characters_of_a_file_do_not_reach_the_message(#[case] key: &str) {
+    let mut parts = Parts::least();
+    parts.strings.insert(key.into(), "\u{1b}[2J\r\n".into());
+    let refusal = parts.refusal();
+    assert!(refusal.contains("\\u{1b}[2J") && !refusal.contains(char::is_control), "{refusal:?}");
+}
+
+#[test]
+fn control_characters_of_a_header_do_not_reach_the_message() {
+    let header = r#"{"x":{"dtype":"\u001b[2J","shape":[0],"data_offsets":[0,0]}}"#.as_bytes();
+    let bytes = [&(header.len() as u64).to_le_bytes()[..], header].concat();
+    let refusal = read_bytes(&bytes).unwrap_err().to_string();
+    assert!(refusal.contains("\\u{1b}[2J") && !refusal.contains(char::is_control), "{refusal:?}");
+}
+
+#[test]
+fn control_characters_of_a_checkpoints_hash_do_not_reach_the_message() {
+    let mut parts = Parts::least();
+    parts.strings.insert("weights_sha256".into(), "\u{1b}[2J".into());
+    let refusal = parts.read().unwrap().check_same_checkpoint("aa", "bb").unwrap_err().to_string();
+    assert!(refusal.contains("(\\u{1b}[2J)") && !refusal.contains(char::is_control), "{refusal:?}");
+}
