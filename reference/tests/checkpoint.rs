@@ -152,9 +152,15 @@ fn a_header_that_lists_a_tensor_twice_is_refused() {
 fn the_survey_of_absurd_sizes_ends_at_the_largest_number() {
     let config = std::fs::read_to_string(folder(TINY).path().join("config.json")).unwrap();
     let mut config: serde_json::Value = serde_json::from_str(&config).unwrap();
-    for key in ["hidden_size", "head_dim", "num_attention_heads", "num_key_value_heads"] {
-        config[key] = 2_147_483_648_u64.into();
+    // the largest that are accepted: 8 layers of 4096 chosen experts of 3 * 2^48 values, 3 * 2^63 in all
+    for key in ["hidden_size", "moe_intermediate_size"] {
+        config[key] = (1 << 24).into();
     }
+    for key in ["num_experts", "num_experts_per_tok"] {
+        config[key] = 4096.into();
+    }
+    config["num_hidden_layers"] = 8.into();
+    config["layer_types"] = vec!["full_attention"; 8].into();
     let dir = folder(&config.to_string());
     assert_eq!(survey(dir.path()).unwrap().active_parameters, u64::MAX);
 }
