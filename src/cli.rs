@@ -23,6 +23,12 @@ pub enum Verb {
     Run(Run),
     /// Compare the port with the reference, layer by layer and end to end
     Compare(Compare),
+    /// Run every check and its planted bugs, and end in PASS, FAIL, INCOMPLETE or VOID
+    Gate(Gate),
+    /// Freeze what decides a verdict: limits, controls, texts, checkpoint, program
+    Freeze(Freeze),
+    /// Turn the record of a gate run into tables, or into a page with plots
+    Report(Report),
     /// Write a tiny checkpoint from a seed
     Make(Make),
 }
@@ -127,6 +133,97 @@ pub struct Compare {
 const LIVE_ONLY: [&str; 9] =
     ["text", "tokens", "random_tokens", "sequences", "length", "routing", "precision", "chunk", "csv"];
 
+/// What is judged, by what, on which texts.
+#[derive(Debug, Args)]
+pub struct Judged {
+    /// Folder of the checkpoint
+    pub checkpoint: PathBuf,
+    /// Limits and controls: a gate file, or the built-in `trained` or `random` [default: random for a
+    /// checkpoint made by `assay make`, else trained]
+    #[arg(long, value_name = "FILE|NAME")]
+    pub gate: Option<PathBuf>,
+    /// A text for a set of the gate; repeat for more sets, or for more texts of one; only the sets named
+    /// are run [default: the built-in held-out text, or seeded random tokens, for every set]
+    #[arg(long = "set", value_name = "NAME=FILE", value_parser = name_and_file)]
+    pub sets: Vec<(String, PathBuf)>,
+    /// Recorded outputs of a third implementation [default: golden/NAME.safetensors beside the checkpoint]
+    #[arg(long, value_name = "FILE")]
+    pub golden: Option<PathBuf>,
+}
+
+/// `assay gate`.
+#[derive(Debug, Args)]
+pub struct Gate {
+    #[command(flatten)]
+    pub judged: Judged,
+    /// Folder that takes the run's folder, `<utc>-<name>`
+    #[arg(short, long, value_name = "DIR", default_value = "reports")]
+    pub output: PathBuf,
+    /// Name of the run [default: the checkpoint's]
+    #[arg(long, conflicts_with = "resume")]
+    pub name: Option<String>,
+    /// Go on with a run that was stopped: its folder
+    #[arg(long, value_name = "DIR", conflicts_with = "output")]
+    pub resume: Option<PathBuf>,
+    /// Refuse to run if anything is not as this lock froze it
+    #[arg(long, value_name = "FILE")]
+    pub lock: Option<PathBuf>,
+    /// Plant a bug of the catalogue in the port that is judged, to see the gate fail
+    #[arg(long, value_name = "BUG")]
+    pub port_mutant: Option<String>,
+    /// Do not plant this control's bug, to see that the gate notices
+    #[arg(long, value_name = "BUG", hide = true)]
+    pub disable_control: Option<String>,
+    /// Threads of the reference; changes no number [default: one per core]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZeroUsize>,
+    /// Print the record as JSON instead of tables
+    #[arg(long)]
+    pub json: bool,
+    /// No progress, and nothing but the verdict
+    #[arg(long, conflicts_with = "json")]
+    pub quiet: bool,
+}
+
+/// `assay freeze`.
+#[derive(Debug, Args)]
+pub struct Freeze {
+    #[command(flatten)]
+    pub judged: Judged,
+    /// The lock to write, or to amend
+    #[arg(short, long, value_name = "FILE", default_value = "gate.lock")]
+    pub output: PathBuf,
+    /// Amend an existing lock: why
+    #[arg(long, value_name = "REASON")]
+    pub amend: Option<String>,
+}
+
+/// `assay report`.
+#[derive(Debug, Args)]
+pub struct Report {
+    /// Folder of a gate run, or its record.json
+    pub record: PathBuf,
+    /// What to make of it
+    #[arg(long, default_value = "md")]
+    pub format: FormatName,
+    /// File to write; must not exist [default: stdout]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// A report's format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FormatName {
+    /// Tables for a write-up
+    Md,
+    /// The per-layer numbers
+    Csv,
+    /// The record
+    Json,
+    /// One page with plots
+    Html,
+}
+
 /// `assay make`.
 #[derive(Debug, Args)]
 pub struct Make {
@@ -173,6 +270,14 @@ impl From<PrecisionName> for spec::Precision {
             PrecisionName::F32 => spec::Precision::F32,
             PrecisionName::Bf16 => spec::Precision::Bf16,
         }
+    }
+}
+
+/// `short=text.txt`.
+fn name_and_file(typed: &str) -> Result<(String, PathBuf), String> {
+    match typed.split_once('=') {
+        Some((name, file)) if !name.is_empty() && !file.is_empty() => Ok((name.into(), file.into())),
+        _ => Err(format!("`{typed}` names no set and file: write `short=text.txt`")),
     }
 }
 

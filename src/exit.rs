@@ -1,5 +1,6 @@
 //! Exit codes: a small written contract (README, "Exit codes").
 
+use diff::gate::record::Verdict;
 use spec::Error;
 use spec::error::Blame;
 use std::io::{ErrorKind, Write};
@@ -7,6 +8,10 @@ use std::process::ExitCode;
 
 /// Usage or bad input; nothing was written.
 pub const USAGE: u8 = 2;
+/// A check failed.
+pub const FAIL: u8 = 1;
+/// A planted bug was not caught.
+pub const INCOMPLETE: u8 = 5;
 /// A precondition failed or nothing was compared.
 pub const VOID: u8 = 3;
 /// This program or its engine failed.
@@ -21,6 +26,17 @@ pub fn of_usage(message: &clap::Error) -> ExitCode {
 
 /// Told to stop by a signal, as a shell reports it; nothing half-written is left.
 pub const STOPPED: i32 = 130;
+
+/// The code of a gate's verdict.
+pub fn of_verdict(verdict: Option<Verdict>) -> u8 {
+    match verdict {
+        Some(Verdict::Pass) => 0,
+        Some(Verdict::Fail) => FAIL,
+        Some(Verdict::Void) => VOID,
+        Some(Verdict::Incomplete) => INCOMPLETE,
+        None => INTERNAL,
+    }
+}
 
 /// Writes a result to stdout. A reader that closed the pipe has read enough. Errors: [`Error::Io`].
 pub fn print(result: &str) -> Result<(), Error> {

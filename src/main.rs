@@ -2,6 +2,7 @@
 //!
 //! Results go to stdout, everything else to stderr. Absent on purpose: any arithmetic; the rooms do that.
 
+mod bench;
 mod cli;
 mod command;
 mod console;
@@ -25,7 +26,7 @@ fn main() -> ExitCode {
     let mut out = String::new();
     let outcome = command::run(arguments.command, &mut out);
     match (exit::print(&out), outcome) {
-        (_, Err(error)) | (Err(error), Ok(())) => exit::of_error(&error),
-        (Ok(()), Ok(())) => ExitCode::SUCCESS,
+        (_, Err(error)) | (Err(error), Ok(_)) => exit::of_error(&error),
+        (Ok(()), Ok(code)) => ExitCode::from(code),
     }
 }

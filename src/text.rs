@@ -79,7 +79,17 @@ pub fn read(checkpoint: &Path, config: &ModelConfig, wanted: &Tokens) -> Result<
 
 fn from_text(checkpoint: &Path, config: &ModelConfig, path: &Path) -> Result<Source> {
     let bytes = std::fs::read(path).map_err(Error::io("read", path, "name a text file"))?;
-    let name = case_name(path);
+    from_bytes(checkpoint, config, case_name(path), &path.display().to_string(), bytes)
+}
+
+/// The bytes of a text; `called` is what a reader knows it by.
+fn from_bytes(
+    checkpoint: &Path,
+    config: &ModelConfig,
+    name: String,
+    called: &str,
+    bytes: Vec<u8>,
+) -> Result<Source> {
     let (tokens, alphabet, how) = match tokenizer(checkpoint)? {
         Some(tokenizer) => {
             let text = String::from_utf8(bytes).map_err(|e| Error::Case {
@@ -107,10 +117,33 @@ fn from_text(checkpoint: &Path, config: &ModelConfig, path: &Path) -> Result<Sou
     };
     Ok(Source {
         name,
-        about: format!("{}: tokens {how}", path.display()),
+        about: format!("{called}: tokens {how}"),
         sequences: Sequences::Stream(tokens),
         alphabet,
     })
+}
+
+/// All tokens of a text file, uncut, and one line about them. Errors: as [`read`], but an empty text has none.
+pub fn whole(checkpoint: &Path, config: &ModelConfig, path: &Path) -> Result<(Vec<TokenId>, String)> {
+    stream(from_text(checkpoint, config, path)?)
+}
+
+/// All tokens of the built-in held-out text. Errors: as [`read`].
+pub fn held_out(checkpoint: &Path, config: &ModelConfig) -> Result<(Vec<TokenId>, String)> {
+    let (name, bytes) = ("held-out".into(), fixtures::gates::HELD_OUT.into());
+    stream(from_bytes(checkpoint, config, name, "the built-in held-out text", bytes)?)
+}
+
+/// `count` seeded random tokens, as [`read`] draws them. Errors: as [`read`].
+pub fn random(checkpoint: &Path, config: &ModelConfig, count: usize) -> Result<(Vec<TokenId>, String)> {
+    stream(from_seed(checkpoint, config, count)?)
+}
+
+fn stream(source: Source) -> Result<(Vec<TokenId>, String)> {
+    match source.sequences {
+        Sequences::Stream(tokens) => Ok((tokens, source.about)),
+        Sequences::Given(lists) => Ok((lists.concat(), source.about)),
+    }
 }
 
 fn from_json(checkpoint: &Path, config: &ModelConfig, path: &Path) -> Result<Source> {

@@ -7,6 +7,7 @@
 //! [`spec::Side`] alone, so that nothing can be computed by the same code for both.
 
 pub mod compare;
+pub mod gate;
 pub mod metrics;
 pub mod number;
 pub mod spool;

@@ -11,21 +11,21 @@ use statrs::distribution::{Beta, ContinuousCDF};
 pub const CONFIDENCE: f64 = 0.95;
 
 /// One list of numbers, summarised. The unit is the list's own.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Spread {
     /// How many numbers.
     pub count: usize,
     /// Their mean; NaN if one of them is.
-    #[serde(serialize_with = "number::plain")]
+    #[serde(with = "number")]
     pub mean: f64,
     /// Median, by nearest rank.
-    #[serde(serialize_with = "number::plain")]
+    #[serde(with = "number")]
     pub p50: f64,
     /// 99th percentile, by nearest rank.
-    #[serde(serialize_with = "number::plain")]
+    #[serde(with = "number")]
     pub p99: f64,
     /// The largest; NaN if one of them is.
-    #[serde(serialize_with = "number::plain")]
+    #[serde(with = "number")]
     pub max: f64,
 }
 
@@ -65,20 +65,20 @@ pub fn is_worse(new: f64, worst: f64) -> bool {
 }
 
 /// How often something happened, with its Clopper–Pearson interval.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Rate {
     /// How often it happened.
     pub count: usize,
     /// Out of how many.
     pub of: usize,
     /// `count / of`; NaN out of none.
-    #[serde(serialize_with = "number::plain")]
+    #[serde(with = "number")]
     pub rate: f64,
     /// Lower end of the interval of [`CONFIDENCE`].
-    #[serde(serialize_with = "number::plain")]
+    #[serde(with = "number")]
     pub low: f64,
     /// Upper end.
-    #[serde(serialize_with = "number::plain")]
+    #[serde(with = "number")]
     pub high: f64,
 }
 

@@ -50,8 +50,23 @@ pub fn expert_product(rows: &Array, stack: &Array, sorted: &Array) -> Op {
     ops::gather_mm(wide, stack.swap_axes(-1, -2)?, None, sorted, true)?.as_dtype(rows.dtype())
 }
 
-/// The shared expert (K17). `x`: `[1, T, H]`; output: `[1, T, H]`.
-pub fn shared<S: Steps + ?Sized>(steps: &S, weights: &SharedWeights, x: &Array) -> Op {
+/// What the shared expert made of T tokens.
+#[derive(Debug)]
+pub struct Shared {
+    /// `[1, T, S]`
+    pub gate: Array,
+    /// `[1, T, S]`
+    pub up: Array,
+    /// `silu(gate) * up`, `[1, T, S]`
+    pub active: Array,
+    /// `[1, T, H]`
+    pub output: Array,
+}
+
+/// The shared expert (K17). `x`: `[1, T, H]`.
+pub fn shared<S: Steps + ?Sized>(steps: &S, weights: &SharedWeights, x: &Array) -> Op<Shared> {
     let (gate, up) = (steps.linear(x, &weights.gate)?, steps.linear(x, &weights.up)?);
-    steps.linear(&steps.activate(&gate, &up)?, &weights.down)
+    let active = steps.activate(&gate, &up)?;
+    let output = steps.linear(&active, &weights.down)?;
+    Ok(Shared { gate, up, active, output })
 }

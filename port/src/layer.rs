@@ -92,10 +92,14 @@ impl Layer<'_> {
         taps.put(Site::Choice, &routed.ids)?;
         taps.put(Site::ShadowChoice, &route.own)?;
         taps.put(Site::TopkWeights, &route.weights)?;
+        taps.put(Site::ExpertOut, &routed.outputs)?;
         let sum = steps.combine(&routed.outputs, &route.weights)?;
         taps.put(Site::Routed, &sum)?;
         let shared = steps.shared(&w.shared, x)?;
-        taps.put(Site::Shared, &shared)?;
-        Ok((steps.moe_sum(&sum, &shared)?, routed.ids, route.own))
+        taps.put(Site::SharedGate, &shared.gate)?;
+        taps.put(Site::SharedUp, &shared.up)?;
+        taps.put(Site::SharedAct, &shared.active)?;
+        taps.put(Site::Shared, &shared.output)?;
+        Ok((steps.moe_sum(&sum, &shared.output)?, routed.ids, route.own))
     }
 }

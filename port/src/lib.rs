@@ -27,6 +27,7 @@ pub mod rope;
 pub mod router;
 mod side;
 pub mod steps;
+mod tensors;
 mod unique;
 pub mod weights;
 

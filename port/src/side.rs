@@ -12,6 +12,7 @@ use crate::layer::{Layer, LayerOut};
 use crate::record::Taps;
 use crate::router::forced_ids;
 use crate::steps::{Correct, Steps};
+use crate::tensors;
 use crate::weights::Weights;
 use mlx_rs::ops::indexing::TryIndexOp;
 use mlx_rs::{Array, transforms};
@@ -22,13 +23,14 @@ use spec::{
 };
 use std::ops::Range;
 use std::path::Path;
+use std::rc::Rc;
 
 /// A checkpoint loaded into MLX at one precision.
 pub struct Port {
     config: ModelConfig,
     info: SideInfo,
     precision: Precision,
-    weights: Weights,
+    weights: Rc<Weights>,
     steps: Box<dyn Steps>,
     periods: Array,
 }
@@ -46,17 +48,22 @@ impl Port {
     /// value that is not finite.
     pub fn load(dir: &Path, precision: Precision) -> Result<Self> {
         let config = config_file::read(dir)?;
-        let weights = Weights::load(dir, &config, precision)?;
+        let weights = Rc::new(Weights::load(dir, &config, precision)?);
         let periods = Correct.rope_periods(&config);
         let info = describe(precision);
         Ok(Self { config, info, precision, weights, steps: Box::new(Correct), periods })
     }
 
-    /// The same weights with other steps.
-    pub fn with_steps(mut self, steps: Box<dyn Steps>) -> Self {
-        self.periods = steps.rope_periods(&self.config);
-        self.steps = steps;
-        self
+    /// A port of other steps over the same weights, which both hold: nothing is loaded or copied.
+    pub fn with_steps(&self, steps: Box<dyn Steps>) -> Self {
+        Self {
+            config: self.config.clone(),
+            info: self.info.clone(),
+            precision: self.precision,
+            weights: Rc::clone(&self.weights),
+            periods: steps.rope_periods(&self.config),
+            steps,
+        }
     }
 
     fn layer_of(&self, id: LayerId) -> Layer<'_> {
@@ -189,6 +196,10 @@ impl Side for Port {
             }
         }
         Ok(())
+    }
+
+    fn tensors(&self, visit: &mut dyn FnMut(&str, &[f32]) -> Result<()>) -> Result<()> {
+        tensors::visit(&self.weights, visit)
     }
 }
 

@@ -21,9 +21,11 @@ pub trait Steps: Send + Sync {
         table.take_axis(ids, 0)
     }
 
-    /// RMSNorm over the last axis, statistics in f32 (K7). `weight`: that axis.
+    /// RMSNorm over the last axis (K7), in f32, rounded once: given bf16, MLX's kernel rounds before it
+    /// multiplies by the weight. `weight`: that axis.
     fn norm(&self, x: &Array, weight: &Array, eps: f32) -> Op {
-        fast::rms_norm(x, Some(weight), eps)
+        let weight = weight.as_dtype(Dtype::Float32)?;
+        fast::rms_norm(x.as_dtype(Dtype::Float32)?, Some(&weight), eps)?.as_dtype(x.dtype())
     }
 
     /// `x @ weight^T`, no bias (K8). `x`: `[1, T, in]`, `weight`: `[out, in]`; output: `[1, T, out]`.
@@ -132,9 +134,10 @@ pub trait Steps: Send + Sync {
         experts::expert_product(rows, stack, sorted)
     }
 
-    /// `silu(gate) * up` (K17), elementwise.
+    /// `silu(gate) * up` (K17), elementwise, in f32, rounded once.
     fn activate(&self, gate: &Array, up: &Array) -> Op {
-        gate.multiply(ops::sigmoid(gate)?)?.multiply(up)
+        let wide = gate.as_dtype(Dtype::Float32)?;
+        wide.multiply(ops::sigmoid(&wide)?)?.multiply(up)?.as_dtype(gate.dtype())
     }
 
     /// Each token's k experts, see [`experts::routed`].
@@ -150,7 +153,7 @@ pub trait Steps: Send + Sync {
     }
 
     /// The shared expert's output, ungated and unscaled (K17), see [`experts::shared`].
-    fn shared(&self, weights: &SharedWeights, x: &Array) -> Op {
+    fn shared(&self, weights: &SharedWeights, x: &Array) -> Op<experts::Shared> {
         experts::shared(self, weights, x)
     }
 

@@ -17,8 +17,8 @@ fn the_ports_own_choices_forced_reproduce_its_free_run_bit_for_bit(
     let routing = Routing::Forced(&free.choices);
     let (forced, forced_rows) = forward(&port, run(&text, schedule, routing, precision));
 
-    // 22 sites in each of ten layers and three outside
-    assert_eq!(free_rows.rows.len(), 22 * 10 + 3);
+    // 26 sites in each of ten layers and three outside
+    assert_eq!(free_rows.rows.len(), 26 * 10 + 3);
     assert_eq!(free_rows.differing(&forced_rows), []);
     assert_eq!(free.choices, forced.choices);
     assert_eq!((free.forced_rows, forced.forced_rows), (0, TOKENS * 10));

@@ -58,7 +58,7 @@ fn a_layer_fed_its_recorded_input_gives_its_recorded_rows_bit_for_bit(
         };
         let mut alone = Rows::of(&Site::ALL);
         port.layer(LayerId(layer), &[one], &[input], &mut alone).unwrap();
-        assert_eq!(alone.rows.len(), 22);
+        assert_eq!(alone.rows.len(), 26);
         for ((id, site), rows) in &alone.rows {
             assert_eq!(*id, Some(LayerId(layer)));
             assert_eq!(rows, whole.at(layer, *site), "layer {layer}, {site}");

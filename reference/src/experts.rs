@@ -14,49 +14,45 @@ use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, Zip};
 use rayon::prelude::*;
 use spec::{ExpertId, LayerId, Precision, Result};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Gate, up and down matrices of a routed or the shared expert.
 pub(crate) struct Expert {
-    gate: Array2<f32>,
-    up: Array2<f32>,
-    down: Array2<f32>,
-    matrices: [Matrix; 3],
+    pub gate: Array2<f32>,
+    pub up: Array2<f32>,
+    pub down: Array2<f32>,
 }
 
 impl Expert {
     /// A routed expert of a layer.
     pub fn routed(weights: &Weights, layer: LayerId, expert: ExpertId) -> Result<Self> {
-        let matrices = [Matrix::ExpertGate, Matrix::ExpertUp, Matrix::ExpertDown];
-        Self::read(weights, &format!("model.layers.{layer}.mlp.experts.{expert}"), matrices)
+        Self::read(weights, &format!("model.layers.{layer}.mlp.experts.{expert}"))
     }
 
     /// The shared expert of a layer.
     pub fn shared(weights: &Weights, layer: LayerId) -> Result<Self> {
-        let matrices = [Matrix::SharedGate, Matrix::SharedUp, Matrix::SharedDown];
-        Self::read(weights, &format!("model.layers.{layer}.mlp.shared_experts"), matrices)
+        Self::read(weights, &format!("model.layers.{layer}.mlp.shared_experts"))
     }
 
-    fn read(weights: &Weights, prefix: &str, matrices: [Matrix; 3]) -> Result<Self> {
+    fn read(weights: &Weights, prefix: &str) -> Result<Self> {
         Ok(Self {
             gate: weights.matrix(&format!("{prefix}.gate_proj.weight"))?,
             up: weights.matrix(&format!("{prefix}.up_proj.weight"))?,
             down: weights.matrix(&format!("{prefix}.down_proj.weight"))?,
-            matrices,
         })
     }
 
-    /// `down(silu(gate(x)) * up(x))`, `x [n, H]` to `[n, H]`, stored in that precision; by the calling
-    /// thread.
+    /// A routed expert's `down(silu(gate(x)) * up(x))`, `x [n, H]` to `[n, H]`, stored in that precision; by
+    /// the calling thread.
     pub fn run(&self, steps: &dyn Steps, precision: Precision, x: ArrayView2<'_, f32>) -> Array2<f32> {
         let product = |which, x: ArrayView2<'_, f32>, w: &Array2<f32>| {
             let mut out = Array2::zeros((x.nrows(), w.nrows()));
             steps.product(which, x, w.view(), out.view_mut());
             out
         };
-        let [gate, up, down] = self.matrices;
-        let mut active = product(gate, x, &self.gate);
-        steps.activate(active.view_mut(), product(up, x, &self.up).view());
-        let mut out = product(down, active.view(), &self.down);
+        let mut active = product(Matrix::ExpertGate, x, &self.gate);
+        steps.activate(active.view_mut(), product(Matrix::ExpertUp, x, &self.up).view());
+        let mut out = product(Matrix::ExpertDown, active.view(), &self.down);
         precision::store(precision, out.view_mut());
         out
     }
@@ -123,6 +119,14 @@ impl Dispatch {
     /// The experts whose outputs [`Dispatch::combine`] sums for one token, in that order.
     pub fn executed(&self, lane: usize, token: usize) -> Vec<ExpertId> {
         self.of_token(lane, token).iter().map(|&(job, _)| self.jobs[job].expert).collect()
+    }
+
+    /// The outputs that [`Dispatch::combine`] sums for some tokens of a lane, in that order: `[n, k * H]`.
+    pub fn outputs_of(&self, outputs: &Outputs, lane: usize, tokens: Range<usize>) -> Array2<f32> {
+        let row = |&(job, row): &(usize, usize)| outputs.0[job][lane].row(row);
+        let rows: Vec<_> = tokens.clone().flat_map(|token| self.of_token(lane, token)).map(row).collect();
+        let values: Vec<f32> = rows.iter().flat_map(|row| row.iter().copied()).collect();
+        Array2::from_shape_vec((tokens.len(), values.len() / tokens.len()), values).expect("k outputs each")
     }
 
     /// The weighted sums of one lane: `weights [T, k]` to `[T, H]` (K17).

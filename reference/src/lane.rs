@@ -14,6 +14,33 @@ pub struct Lane<'a> {
     pub run: Run<'a>,
     /// Its steps: [`crate::Correct`], or a planted bug.
     pub steps: &'a dyn Steps,
+    /// The lane whose experts this one executes, in every layer, in the order in which that lane executes
+    /// them in this pass; its own choice is still its shadow. An earlier lane of the same tokens; only with
+    /// [`Routing::Free`].
+    pub ids_of: Option<usize>,
+    /// The lane from which this one takes its residual at the start of every layer and of the head, stored in
+    /// its own precision: re-injection within one pass. An earlier lane of the same tokens.
+    pub input_of: Option<usize>,
+}
+
+impl<'a> Lane<'a> {
+    /// A lane that takes nothing from another.
+    pub fn new(run: Run<'a>, steps: &'a dyn Steps) -> Self {
+        Self { run, steps, ids_of: None, input_of: None }
+    }
+}
+
+/// Panics if a lane takes something from a lane that it cannot take it from.
+pub(crate) fn assert_sources(lanes: &[Lane<'_>]) {
+    for (index, lane) in lanes.iter().enumerate() {
+        for source in lane.ids_of.into_iter().chain(lane.input_of) {
+            assert!(source < index, "lane {index} takes from lane {source}, which is not an earlier one");
+            let same = lanes[source].run.case.tokens == lane.run.case.tokens;
+            assert!(same, "lane {index} takes from lane {source}, which has other tokens");
+        }
+        let free = matches!(lane.run.routing, Routing::Free);
+        assert!(free || lane.ids_of.is_none(), "lane {index} is forced and takes ids from another");
+    }
 }
 
 /// What a lane carries from layer to layer.
@@ -22,6 +49,8 @@ pub(crate) struct LaneState<'a> {
     pub index: usize,
     pub run: Run<'a>,
     pub steps: &'a dyn Steps,
+    pub ids_of: Option<usize>,
+    pub input_of: Option<usize>,
     /// The residual, `[T, H]`.
     pub h: Array2<f32>,
     pub table: RopeTable,
@@ -38,6 +67,8 @@ impl<'a> LaneState<'a> {
             index,
             run: lane.run,
             steps: lane.steps,
+            ids_of: lane.ids_of,
+            input_of: lane.input_of,
             h,
             table: RopeTable::new(tokens, &lane.steps.inv_freq(config)),
             choices: unset.clone(),
@@ -68,10 +99,21 @@ impl<'a> LaneState<'a> {
         let calls = self.run.schedule.calls(tokens);
         let call = (0_u32..).zip(calls).flat_map(|(call, positions)| positions.map(move |_| call)).collect();
         let forced_rows = match self.run.routing {
-            Routing::Free => 0,
-            Routing::Forced(_) => tokens * self.choices.layers(),
+            Routing::Free if self.ids_of.is_none() => 0,
+            _ => tokens * self.choices.layers(),
         };
         Executed { choices: self.choices, shadow: self.shadow, forced_rows, call }
+    }
+}
+
+/// Gives every lane that has an `input_of` the residual of that lane.
+pub(crate) fn reinject(lanes: &mut [LaneState<'_>], workers: &Workers) {
+    for index in 0..lanes.len() {
+        if let Some(source) = lanes[index].input_of {
+            let mut h = lanes[source].h.clone();
+            precision::store_all(lanes[index].precision(), &mut h, workers);
+            lanes[index].h = h;
+        }
     }
 }
 

@@ -10,6 +10,9 @@ use ndarray::{Array2, s};
 use rayon::prelude::*;
 use spec::{ExpertId, LayerId, Recorder, Result, Routing, Site};
 
+/// Tokens whose expert outputs are recorded at a time.
+const OUTPUT_ROWS: usize = 64;
+
 /// Takes every lane's residual through one layer.
 pub(crate) fn pass(
     model: &Model,
@@ -17,13 +20,44 @@ pub(crate) fn pass(
     lanes: &mut [LaneState<'_>],
     recorder: &mut dyn Recorder,
 ) -> Result<()> {
-    attention_branches(model, layer, lanes, recorder)?;
-    moe_branches(model, layer, lanes, recorder)
+    let norms = Norms::read(model, layer)?;
+    attention_branches(model, layer, &norms, lanes, recorder)?;
+    moe_branches(model, layer, &norms, lanes, recorder)
+}
+
+/// The weights of a layer's four norms (K6), `[H]` each.
+struct Norms {
+    attn_input: Vec<f32>,
+    attn_output: Vec<f32>,
+    moe_input: Vec<f32>,
+    moe_output: Vec<f32>,
+}
+
+impl Norms {
+    fn read(model: &Model, layer: LayerId) -> Result<Self> {
+        let vector = |tail: &str| model.weights.vector(&format!("model.layers.{layer}.{tail}.weight"));
+        Ok(Self {
+            attn_input: vector("input_layernorm")?,
+            attn_output: vector("post_attn_norm")?,
+            moe_input: vector("post_attention_layernorm")?,
+            moe_output: vector("post_ffn_norm")?,
+        })
+    }
+
+    /// The norm at one place of a lane.
+    fn apply(&self, model: &Model, lane: &LaneState<'_>, which: Norm, rows: Array2<f32>) -> Array2<f32> {
+        let weight = match lane.steps.norm_weight(which) {
+            Norm::AttnInput => &self.attn_input,
+            Norm::AttnOutput => &self.attn_output,
+            Norm::MoeInput => &self.moe_input,
+            Norm::MoeOutput => &self.moe_output,
+            Norm::Final => panic!("the final norm is of no layer"),
+        };
+        model.norm(lane, which, rows, weight)
+    }
 }
 
 struct AttentionWeights {
-    input_norm: Vec<f32>,
-    output_norm: Vec<f32>,
     q: Array2<f32>,
     k: Array2<f32>,
     v: Array2<f32>,
@@ -38,8 +72,6 @@ impl AttentionWeights {
         let vector = |tail: &str| model.weights.vector(&name(tail));
         let matrix = |tail: &str| model.weights.matrix_in_parallel(&name(tail), &model.workers);
         Ok(Self {
-            input_norm: vector("input_layernorm")?,
-            output_norm: vector("post_attn_norm")?,
             q: matrix("self_attn.q_proj")?,
             k: matrix("self_attn.k_proj")?,
             v: matrix("self_attn.v_proj")?,
@@ -54,13 +86,14 @@ impl AttentionWeights {
 fn attention_branches(
     model: &Model,
     layer: LayerId,
+    norms: &Norms,
     lanes: &mut [LaneState<'_>],
     recorder: &mut dyn Recorder,
 ) -> Result<()> {
     let weights = AttentionWeights::read(model, layer)?;
     for lane in lanes {
         let mut tap = Tap { recorder, run: lane.index, layer: Some(layer) };
-        let x = model.norm(lane, Norm::AttnInput, lane.h.clone(), &weights.input_norm);
+        let x = norms.apply(model, lane, Norm::AttnInput, lane.h.clone());
         tap.all(Site::AttnNorm, &x)?;
         let q = model.product(lane, Matrix::Q, &x, &weights.q);
         tap.all(Site::Q, &q)?;
@@ -76,7 +109,7 @@ fn attention_branches(
         tap.all(Site::AttnOut, &out)?;
         let out = model.product(lane, Matrix::O, &out, &weights.o);
         tap.all(Site::OProj, &out)?;
-        let branch = model.norm(lane, Norm::AttnOutput, out, &weights.output_norm);
+        let branch = norms.apply(model, lane, Norm::AttnOutput, out);
         tap.all(Site::AttnBranch, &branch)?;
         add_branch(model, lane, &branch);
         tap.all(Site::AttnResidual, &lane.h)?;
@@ -115,29 +148,31 @@ fn add_branch(model: &Model, lane: &mut LaneState<'_>, branch: &Array2<f32>) {
 fn moe_branches(
     model: &Model,
     layer: LayerId,
+    norms: &Norms,
     lanes: &mut [LaneState<'_>],
     recorder: &mut dyn Recorder,
 ) -> Result<()> {
     let name = |tail: &str| format!("model.layers.{layer}.{tail}");
     let router = Router {
-        norm: model.weights.vector(&name("post_attention_layernorm.weight"))?,
         gate: model.weights.matrix_in_parallel(&name("mlp.gate.weight"), &model.workers)?,
         bias: model.weights.vector(&name("moe.router.expert_bias"))?,
     };
     let mut inputs = Vec::new();
-    let mut ids = Vec::new();
+    let mut ids: Vec<Vec<ExpertId>> = Vec::new();
     let mut weights = Vec::new();
     for lane in &mut *lanes {
         let mut tap = Tap { recorder, run: lane.index, layer: Some(layer) };
-        let routed = router.route(model, lane, &mut tap)?;
-        inputs.push(routed.x);
+        let x = norms.apply(model, lane, Norm::MoeInput, lane.h.clone());
+        tap.all(Site::MoeNorm, &x)?;
+        let theirs = lane.ids_of.map(|source| &*ids[source]);
+        let routed = router.route(model, lane, &x, theirs, &mut tap)?;
+        inputs.push(x);
         ids.push(routed.ids);
         weights.push(routed.weights);
     }
     let dispatch = Dispatch::new(&ids, model.config.experts_per_token);
     let outputs = dispatch.run(&model.weights, layer, lanes, &inputs, &model.workers)?;
     let shared_expert = Expert::shared(&model.weights, layer)?;
-    let output_norm = model.weights.vector(&name("post_ffn_norm.weight"))?;
     for lane in lanes {
         let mut tap = Tap { recorder, run: lane.index, layer: Some(layer) };
         for token in 0..lane.run.case.len() {
@@ -146,15 +181,21 @@ fn moe_branches(
         if tap.wants(Site::Choice) {
             tap.all(Site::Choice, &as_rows(lane.run.case.len(), |token| lane.choices.at(token, layer)))?;
         }
+        if tap.wants(Site::ExpertOut) {
+            for first in (0..lane.run.case.len()).step_by(OUTPUT_ROWS) {
+                let tokens = first..(first + OUTPUT_ROWS).min(lane.run.case.len());
+                tap.block(Site::ExpertOut, first, dispatch.outputs_of(&outputs, lane.index, tokens).view())?;
+            }
+        }
         let mut sum = dispatch.combine(&outputs, lane, &weights[lane.index], &model.workers);
         tap.all(Site::Routed, &sum)?;
-        let shared = run_shared(model, lane, &shared_expert, &inputs[lane.index]);
+        let shared = run_shared(model, lane, &mut tap, &shared_expert, &inputs[lane.index])?;
         tap.all(Site::Shared, &shared)?;
         lane.by_rows(&mut sum, &model.workers, |first, rows| {
             let shared = shared.slice(s![first..first + rows.nrows(), ..]);
             lane.steps.add_shared(rows, shared);
         });
-        let branch = model.norm(lane, Norm::MoeOutput, sum, &output_norm);
+        let branch = norms.apply(model, lane, Norm::MoeOutput, sum);
         tap.all(Site::MoeBranch, &branch)?;
         add_branch(model, lane, &branch);
         tap.all(Site::LayerOut, &lane.h)?;
@@ -162,25 +203,35 @@ fn moe_branches(
     Ok(())
 }
 
-fn run_shared(model: &Model, lane: &LaneState<'_>, expert: &Expert, x: &Array2<f32>) -> Array2<f32> {
-    let mut out = Array2::zeros(x.dim());
-    model.workers.by_rows(&mut out, |first, mut rows| {
-        let x = x.slice(s![first..first + rows.nrows(), ..]);
-        rows.assign(&expert.run(lane.steps, lane.precision(), x));
+/// The shared expert's output, `[T, H]`, stored in the lane's precision (K17).
+fn run_shared(
+    model: &Model,
+    lane: &LaneState<'_>,
+    tap: &mut Tap<'_>,
+    expert: &Expert,
+    x: &Array2<f32>,
+) -> Result<Array2<f32>> {
+    let project = |which, w: &Array2<f32>| model.workers.product(lane.steps, which, x.view(), w.view());
+    let gate = project(Matrix::SharedGate, &expert.gate);
+    tap.all(Site::SharedGate, &gate)?;
+    let up = project(Matrix::SharedUp, &expert.up);
+    tap.all(Site::SharedUp, &up)?;
+    let mut active = gate;
+    model.workers.by_rows(&mut active, |first, rows| {
+        let up = up.slice(s![first..first + rows.nrows(), ..]);
+        lane.steps.activate(rows, up);
     });
-    out
+    tap.all(Site::SharedAct, &active)?;
+    Ok(model.product(lane, Matrix::SharedDown, &active, &expert.down))
 }
 
 struct Router {
-    norm: Vec<f32>,
     gate: Array2<f32>,
     bias: Vec<f32>,
 }
 
 /// What a lane takes to the experts.
 struct Routed {
-    /// The MoE's input, `[T, H]`.
-    x: Array2<f32>,
     /// `[T * k]`, each token's experts in the order of execution.
     ids: Vec<ExpertId>,
     /// `[T, k]`, aligned with `ids`.
@@ -188,12 +239,18 @@ struct Routed {
 }
 
 impl Router {
-    /// K14 to K16 for all tokens of a lane.
-    fn route(&self, model: &Model, lane: &mut LaneState<'_>, tap: &mut Tap<'_>) -> Result<Routed> {
+    /// K14 to K16 for all tokens of a lane: `x` is the MoE's input, `[T, H]`, `theirs` the executed ids of
+    /// the lane that this one follows, `[T * k]`.
+    fn route(
+        &self,
+        model: &Model,
+        lane: &mut LaneState<'_>,
+        x: &Array2<f32>,
+        theirs: Option<&[ExpertId]>,
+        tap: &mut Tap<'_>,
+    ) -> Result<Routed> {
         let (config, steps, workers) = (&model.config, lane.steps, &model.workers);
         let (layer, k) = (tap.layer.expect("a router belongs to a layer"), config.experts_per_token);
-        let x = model.norm(lane, Norm::MoeInput, lane.h.clone(), &self.norm);
-        tap.all(Site::MoeNorm, &x)?;
         let logits = workers.product(steps, Matrix::Router, x.view(), self.gate.view());
         tap.all(Site::RouterLogits, &logits)?;
         let mut scores = Array2::zeros(logits.dim());
@@ -214,7 +271,7 @@ impl Router {
             tap.all(Site::ShadowChoice, &as_rows(tokens.len(), |token| lane.shadow.at(token, layer)))?;
         }
         let ids: Vec<ExpertId> = match lane.run.routing {
-            Routing::Free => own.concat(),
+            Routing::Free => theirs.map_or_else(|| own.concat(), <[ExpertId]>::to_vec),
             Routing::Forced(choices) => tokens.clone().flat_map(|t| choices.at(t, layer).to_vec()).collect(),
         };
         let mut weights = Array2::zeros((tokens.len(), k));
@@ -226,7 +283,7 @@ impl Router {
             }
         });
         tap.all(Site::TopkWeights, &weights)?;
-        Ok(Routed { x, ids, weights })
+        Ok(Routed { ids, weights })
     }
 }
 

@@ -1,6 +1,6 @@
 //! The forward pass from end to end (K5, K6, K18), and what a lane must be to enter it.
 
-use crate::lane::{Lane, LaneState, Tap};
+use crate::lane::{self, Lane, LaneState, Tap};
 use crate::steps::{Matrix, Norm};
 use crate::weights::Weights;
 use crate::workers::Workers;
@@ -19,12 +19,15 @@ pub(crate) struct Model {
 impl Model {
     /// K5 to K18 for every lane, one layer at a time.
     pub fn forward(&self, lanes: &[Lane<'_>], recorder: &mut dyn Recorder) -> Result<Vec<Executed>> {
+        lane::assert_sources(lanes);
         self.check(lanes)?;
         let mut states = self.embed(lanes, recorder)?;
         for layer in self.config.layer_ids() {
+            lane::reinject(&mut states, &self.workers);
             layer::pass(self, layer, &mut states, recorder)?;
             recorder.layer_done(layer)?;
         }
+        lane::reinject(&mut states, &self.workers);
         head::pass(self, &states, recorder)?;
         Ok(states.into_iter().map(LaneState::executed).collect())
     }
@@ -95,7 +98,7 @@ impl Model {
         Ok(states)
     }
 
-    /// Every lane with a given residual.
+    /// Every lane with a given residual, stored in its precision.
     fn inject<'a>(&self, lanes: &[Lane<'a>], h_in: &[Array2<f32>]) -> Result<Vec<LaneState<'a>>> {
         assert_eq!(lanes.len(), h_in.len(), "one input per run");
         let mut states = Vec::new();
@@ -110,7 +113,8 @@ impl Model {
                 });
             }
             // rows must be contiguous, whatever layout was given
-            let h = h.as_standard_layout().into_owned();
+            let mut h = h.as_standard_layout().into_owned();
+            precision::store_all(lane.run.precision, &mut h, &self.workers);
             states.push(LaneState::new(index, lane, h, &self.config));
         }
         Ok(states)

@@ -2,11 +2,13 @@
 
 use crate::lane::Lane;
 use crate::model::Model;
-use crate::steps::{Correct, Steps};
+use crate::steps::{Correct, Matrix, Steps};
 use crate::weights::Weights;
 use crate::workers::Workers;
-use ndarray::Array2;
-use spec::{Executed, LayerId, ModelConfig, Precision, Recorder, Result, Run, Side, SideInfo, config_file};
+use ndarray::{Array2, ArrayView2};
+use spec::{
+    Executed, LayerId, ModelConfig, Precision, Recorder, Result, Run, Side, SideInfo, census, config_file,
+};
 use std::path::Path;
 
 /// Engine and version in [`SideInfo`]; a test holds it against the lock file.
@@ -56,8 +58,20 @@ impl Reference {
         self.model.forward(lanes, recorder)
     }
 
+    /// The very product that the forward pass makes, `x · wᵀ`, in the same tiles on the same threads: `x [n,
+    /// in]`, `w [m, in]`, to `[n, m]`. For holding it against f64.
+    pub fn product(
+        &self,
+        steps: &dyn Steps,
+        matrix: Matrix,
+        x: ArrayView2<'_, f32>,
+        w: ArrayView2<'_, f32>,
+    ) -> Array2<f32> {
+        self.model.workers.product(steps, matrix, x, w)
+    }
+
     fn lanes<'a>(&'a self, runs: &[Run<'a>]) -> Vec<Lane<'a>> {
-        runs.iter().map(|&run| Lane { run, steps: &*self.steps }).collect()
+        runs.iter().map(|&run| Lane::new(run, &*self.steps)).collect()
     }
 }
 
@@ -97,6 +111,14 @@ impl Side for Reference {
 
     fn head(&self, runs: &[Run<'_>], h_in: &[Array2<f32>], recorder: &mut dyn Recorder) -> Result<()> {
         self.model.head(&self.lanes(runs), h_in, recorder)
+    }
+
+    /// Decoded for the call; counts into [`Reference::bytes_read`].
+    fn tensors(&self, visit: &mut dyn FnMut(&str, &[f32]) -> Result<()>) -> Result<()> {
+        for tensor in census::expected(&self.model.config) {
+            visit(&tensor.name, &self.model.weights.values_in_parallel(&tensor.name, &self.model.workers)?)?;
+        }
+        Ok(())
     }
 }
 

@@ -77,6 +77,12 @@ pub trait Steps: Send + Sync {
         let _ = (config, rows);
     }
 
+    /// K6: the norm whose weight is used where `which` stands, of the same layer. Not asked for
+    /// [`Norm::Final`], which is of no layer.
+    fn norm_weight(&self, which: Norm) -> Norm {
+        which
+    }
+
     /// K7: RMSNorm in place, `rows [n, H]`, `weight [H]`.
     fn rms_norm(&self, which: Norm, rows: ArrayViewMut2<'_, f32>, weight: &[f32], eps: f32) {
         let _ = which;

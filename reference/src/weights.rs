@@ -65,6 +65,14 @@ impl Weights {
 
     /// A matrix `[out, in]`, decoded by all of `workers`. Errors as [`Weights::vector`].
     pub fn matrix_in_parallel(&self, name: &str, workers: &Workers) -> Result<Array2<f32>> {
+        let (entry, _) = self.find(name);
+        let shape = (entry.shape[0], entry.shape[1]);
+        let values = self.values_in_parallel(name, workers)?;
+        Ok(Array2::from_shape_vec(shape, values).expect("as many values as the shape has"))
+    }
+
+    /// All values of a tensor, row-major, decoded by all of `workers`. Errors as [`Weights::vector`].
+    pub fn values_in_parallel(&self, name: &str, workers: &Workers) -> Result<Vec<f32>> {
         let (entry, shard) = self.find(name);
         let bytes = &shard.map[entry.bytes.clone()];
         let element = decode::element_bytes(entry.dtype);
@@ -82,7 +90,7 @@ impl Weights {
         if !finite {
             refuse_not_finite(shard, name, &values, |flat| decode::index_of(flat, &entry.shape))?;
         }
-        Ok(Array2::from_shape_vec((entry.shape[0], entry.shape[1]), values).expect("as many values"))
+        Ok(values)
     }
 
     /// Rows of a matrix, in the order asked for: `[rows.len(), in]`. Errors as [`Weights::vector`].

@@ -177,7 +177,7 @@ fn a_layer_fed_its_own_input_gives_the_forward_pass(
         reference.layer(LayerId(layer), &[run], &[columns], &mut keep).unwrap();
         let expected: Vec<_> =
             whole.bits(0).into_iter().filter(|((l, _), _)| *l == Some(LayerId(layer))).collect();
-        assert_eq!(expected.len(), 22, "sites of a layer");
+        assert_eq!(expected.len(), 26, "sites of a layer");
         assert!(keep.bits(0).into_iter().eq(expected), "layer {layer}");
     }
     let mut keep = Keep::all();
@@ -192,7 +192,7 @@ fn recording_less_changes_no_bit_and_each_row_comes_once() {
     let (reference, case) = model("random", None);
     let runs = [free(&case, Precision::F32), free(&case, Precision::Bf16)];
     let (all, executed) = run_all(&reference, &runs);
-    assert_eq!(all.keys().len(), 2 * (3 + 3 * 22));
+    assert_eq!(all.keys().len(), 2 * (3 + 3 * 26));
     assert_eq!(all.layers_done, [LayerId(0), LayerId(1), LayerId(2)]);
     for key in all.keys() {
         assert_eq!(all.row_count(key), case.len(), "{key:?}");
@@ -214,7 +214,8 @@ fn recording_less_changes_no_bit_and_each_row_comes_once() {
 fn the_emulation_stores_bf16_at_the_listed_places_only() {
     let (reference, case) = model("random", None);
     let (keep, _) = run_all(&reference, &[free(&case, Precision::Bf16)]);
-    let in_f32 = [Site::RouterLogits, Site::SelectionScores, Site::TopkWeights, Site::Routed, Site::Logits];
+    let routing = [Site::RouterLogits, Site::SelectionScores, Site::TopkWeights, Site::Routed];
+    let in_f32 = [&routing[..], &[Site::SharedGate, Site::SharedUp, Site::SharedAct, Site::Logits]].concat();
     for (run, layer, site) in keep.keys() {
         let rows = keep.get(run, layer.map(|l| l.0), site);
         let is_bf16 = rows.iter().all(|value| value.to_bits() & 0xffff == 0);
@@ -289,7 +290,7 @@ fn a_lane_with_a_planted_bug_differs_from_its_neighbour_and_only_there() {
     use reference::Steps;
     let (reference, case) = model("trained", None);
     let run = free(&case, Precision::F32);
-    let lanes = [Lane { run, steps: &Correct }, Lane { run, steps: &ShortWindow }];
+    let lanes = [Lane::new(run, &Correct), Lane::new(run, &ShortWindow)];
     let mut keep = Keep::all();
     reference.forward_lanes(&lanes, &mut keep).unwrap();
     let (alone, _) = run_all(&reference, &[run]);

@@ -1,3 +1,46 @@
 //! A record as Markdown, CSV, JSON or HTML.
 //!
-//! Empty so far: there is no record yet. The tables of `assay compare` are printed by the command line.
+//! Job: show what a gate run found to people who port models and publish tables about it. Input: a
+//! [`Record`]. Outputs: whole documents as text, and the final table of a terminal. Every table is made once
+//! (`content`) and written twice, so that Markdown and HTML cannot disagree.
+//!
+//! Absent on purpose: judging. Outcomes, limits, margins and the verdict are shown as the record has them.
+
+mod content;
+mod figure;
+mod html;
+mod layers;
+mod markdown;
+mod number;
+mod plot;
+
+pub use layers::layers_csv;
+pub use markdown::terminal;
+
+use diff::gate::record::Record;
+
+/// The form of a document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Markdown (GitHub's tables).
+    Md,
+    /// The layers, one row per set and layer: [`layers_csv`].
+    Csv,
+    /// The record itself, indented.
+    Json,
+    /// One file with plots; needs no network and no script.
+    Html,
+}
+
+/// The whole document.
+pub fn render(record: &Record, format: Format) -> String {
+    match format {
+        Format::Md => markdown::document(record),
+        Format::Csv => layers_csv(record),
+        Format::Json => {
+            let text = serde_json::to_string_pretty(record).expect("a record has string keys alone");
+            format!("{text}\n")
+        }
+        Format::Html => html::document(record),
+    }
+}

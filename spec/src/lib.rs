@@ -19,7 +19,7 @@ pub mod routing;
 pub mod side;
 pub mod site;
 pub mod trace;
-mod unique_json;
+pub mod unique_json;
 
 pub use case::{Case, Schedule};
 pub use config::{LayerKind, ModelConfig};

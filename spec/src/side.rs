@@ -128,4 +128,9 @@ pub trait Side {
 
     /// Final norm and head of every run (K18), fed `h_in[i]`, `[T, H]` f32, the last layer's output.
     fn head(&self, runs: &[Run<'_>], h_in: &[Array2<f32>], recorder: &mut dyn Recorder) -> Result<()>;
+
+    /// Every tensor as this side holds it: its name in the checkpoint (K3) and its values in the order of the
+    /// checkpoint's shape (row-major), widened to f32. Each once, in any order, one at a time on the host.
+    /// Errors: a tensor that cannot be used, an engine failure, whatever `visit` returns.
+    fn tensors(&self, visit: &mut dyn FnMut(&str, &[f32]) -> Result<()>) -> Result<()>;
 }

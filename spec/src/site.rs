@@ -46,8 +46,16 @@ pub enum Site {
     ShadowChoice,
     /// The weights of the executed experts, aligned with `choice`, `[T, k]` (K16).
     TopkWeights,
+    /// Each executed expert's output, unweighted, aligned with `choice`, `[T, k*H]` (K17).
+    ExpertOut,
     /// The weighted sum over the routed experts, `[T, H]` (K17).
     Routed,
+    /// The shared expert's gate projection, `[T, S]` (K17).
+    SharedGate,
+    /// The shared expert's up projection, `[T, S]` (K17).
+    SharedUp,
+    /// What the shared expert's down projection takes: `silu(gate) * up`, `[T, S]` (K17).
+    SharedAct,
     /// The shared expert's output, `[T, H]` (K17).
     Shared,
     /// The MoE branch after `post_ffn_norm`, as added to the residual, `[T, H]` (K6).
@@ -62,7 +70,7 @@ pub enum Site {
 
 impl Site {
     /// Every site, in order.
-    pub const ALL: [Site; 25] = [
+    pub const ALL: [Site; 29] = [
         Site::Embedding,
         Site::AttnNorm,
         Site::Q,
@@ -82,7 +90,11 @@ impl Site {
         Site::Choice,
         Site::ShadowChoice,
         Site::TopkWeights,
+        Site::ExpertOut,
         Site::Routed,
+        Site::SharedGate,
+        Site::SharedUp,
+        Site::SharedAct,
         Site::Shared,
         Site::MoeBranch,
         Site::LayerOut,
@@ -112,7 +124,11 @@ impl Site {
             Site::Choice => "choice",
             Site::ShadowChoice => "shadow_choice",
             Site::TopkWeights => "topk_weights",
+            Site::ExpertOut => "expert_out",
             Site::Routed => "routed",
+            Site::SharedGate => "shared_gate",
+            Site::SharedUp => "shared_up",
+            Site::SharedAct => "shared_act",
             Site::Shared => "shared",
             Site::MoeBranch => "moe_branch",
             Site::LayerOut => "layer_out",
@@ -138,6 +154,8 @@ impl Site {
             Site::K | Site::V | Site::KNorm | Site::KRope => config.num_kv_heads * config.head_dim,
             Site::RouterLogits | Site::SelectionScores => config.num_experts,
             Site::Choice | Site::ShadowChoice | Site::TopkWeights => config.experts_per_token,
+            Site::ExpertOut => config.experts_per_token * config.hidden_size,
+            Site::SharedGate | Site::SharedUp | Site::SharedAct => config.shared_width,
             Site::Logits => config.vocab_size,
             _ => config.hidden_size,
         }

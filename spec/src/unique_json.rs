@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use std::fmt::Formatter;
 
 /// An object whose keys, and those of every object inside it, are given once each.
-pub(crate) struct UniqueMap(pub Map<String, Value>);
+pub struct UniqueMap(pub Map<String, Value>);
 
 impl<'de> Deserialize<'de> for UniqueMap {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {

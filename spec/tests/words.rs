@@ -1,7 +1,7 @@
 //! Cases, schedules, choices and output files.
 
 use rstest::rstest;
-use spec::{Case, Choices, Error, ExpertId, LayerId, Schedule, TokenId, output};
+use spec::{Case, Choices, Error, ExpertId, LayerId, Schedule, Site, TokenId, output};
 use std::path::Path;
 
 #[rstest]
@@ -139,4 +139,55 @@ fn a_hash_is_that_of_the_standard() {
     let mut seen = 0;
     assert_eq!(spec::hash::of_file(file.path(), &mut |bytes| seen += bytes).unwrap(), expected);
     assert_eq!(seen, 3);
+}
+
+/// Sizes that differ from each other, so that no width passes for another.
+const SIZES: &str = r#"{
+    "model_type": "kolibri1", "hidden_act": "silu", "hidden_size": 11, "num_hidden_layers": 1,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6, "vocab_size": 19, "rms_norm_eps": 1e-6,
+    "sliding_window": 3, "layer_types": ["sliding_attention"], "rope_theta": 10000.0, "num_experts": 7,
+    "num_experts_per_tok": 3, "moe_intermediate_size": 10, "shared_expert_intermediate_size": 13
+}"#;
+
+#[test]
+fn every_site_has_its_place_its_name_and_its_width() {
+    let config = spec::config_file::parse(Path::new("config.json"), SIZES).unwrap();
+    let expected = [
+        ("embedding", 11),
+        ("attn_norm", 11),
+        ("q", 24),
+        ("k", 12),
+        ("v", 12),
+        ("q_norm", 24),
+        ("k_norm", 12),
+        ("q_rope", 24),
+        ("k_rope", 12),
+        ("attn_out", 24),
+        ("o_proj", 11),
+        ("attn_branch", 11),
+        ("attn_residual", 11),
+        ("moe_norm", 11),
+        ("router_logits", 7),
+        ("selection_scores", 7),
+        ("choice", 3),
+        ("shadow_choice", 3),
+        ("topk_weights", 3),
+        ("expert_out", 33),
+        ("routed", 11),
+        ("shared_gate", 13),
+        ("shared_up", 13),
+        ("shared_act", 13),
+        ("shared", 11),
+        ("moe_branch", 11),
+        ("layer_out", 11),
+        ("final_norm", 11),
+        ("logits", 19),
+    ];
+    let found = Site::ALL.map(|site| (site.name(), site.width(&config)));
+    assert_eq!(found, expected);
+    assert!(Site::ALL.is_sorted());
+    for site in Site::ALL {
+        assert_eq!(Site::from_name(site.name()), Some(site));
+        assert_eq!(serde_json::to_value(site).unwrap(), site.name());
+    }
 }

@@ -2,21 +2,31 @@
 
 mod checkpoint;
 mod compare;
+mod freeze;
+mod gate;
 mod inspect;
+mod judged;
 mod make;
+mod report;
 mod run;
 
 use crate::cli::Verb;
+use crate::exit;
 use spec::{Error, Result};
 
-/// Carries out one verb; `out` takes what goes to stdout, also where the verb ends in an error.
-pub fn run(verb: Verb, out: &mut String) -> Result<()> {
+/// Carries out one verb and gives its exit code; `out` takes what goes to stdout, also where the verb ends in
+/// an error.
+pub fn run(verb: Verb, out: &mut String) -> Result<u8> {
     match verb {
+        Verb::Gate(arguments) => return gate::run(&arguments, out).map(exit::of_verdict),
         Verb::Inspect(arguments) => inspect::run(&arguments, out),
         Verb::Run(arguments) => run::run(&arguments, out),
         Verb::Compare(arguments) => compare::run(&arguments, out),
+        Verb::Freeze(arguments) => freeze::run(&arguments, out),
+        Verb::Report(arguments) => report::run(&arguments, out),
         Verb::Make(arguments) => make::run(&arguments, out),
     }
+    .map(|()| 0)
 }
 
 /// A result as JSON. Errors: [`Error::Argument`] on a path that JSON cannot hold.

@@ -25,32 +25,48 @@ impl Drop for Bar {
     }
 }
 
-/// One bar a phase, for a comparison or a recording.
+/// One bar a phase, for a comparison, a recording or a gate run.
 #[derive(Debug)]
-pub struct Phases(ProgressBar);
+pub struct Phases {
+    bar: ProgressBar,
+    section: String,
+    quiet: bool,
+}
 
 impl Phases {
     /// No phase yet.
     pub fn new() -> Self {
-        Self(ProgressBar::hidden())
+        Self { bar: ProgressBar::hidden(), section: String::new(), quiet: false }
+    }
+
+    /// Never shown.
+    pub fn quiet() -> Self {
+        Self { bar: ProgressBar::hidden(), section: String::new(), quiet: true }
     }
 }
 
 impl diff::compare::Progress for Phases {
     fn phase(&mut self, name: &'static str, total: usize) {
-        self.0.finish_and_clear();
-        let style = ProgressStyle::with_template("{msg:24} {wide_bar} {pos}/{len} {elapsed}");
-        self.0 =
-            ProgressBar::new(total as u64).with_style(style.expect("a fixed template")).with_message(name);
+        self.bar.finish_and_clear();
+        if self.quiet {
+            return;
+        }
+        let style = ProgressStyle::with_template("{prefix}{msg:24} {wide_bar} {pos}/{len} {elapsed}");
+        let bar = ProgressBar::new(total as u64).with_style(style.expect("a fixed template"));
+        self.bar = bar.with_prefix(self.section.clone()).with_message(name);
     }
 
     fn step(&mut self, steps: usize) {
-        self.0.inc(steps as u64);
+        self.bar.inc(steps as u64);
+    }
+
+    fn section(&mut self, name: &str) {
+        self.section = format!("{name}: ");
     }
 }
 
 impl Drop for Phases {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        self.bar.finish_and_clear();
     }
 }

@@ -35,7 +35,7 @@ pub struct Comparison {
 }
 
 /// One case.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct CaseInfo {
     /// Its name.
     pub name: String,
@@ -44,7 +44,7 @@ pub struct CaseInfo {
 }
 
 /// A position of a case.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Place {
     /// The case's name.
     pub case: String,
@@ -68,10 +68,10 @@ pub struct LayerRow {
     /// The row with the largest error of either branch; the first of equal ones.
     pub worst: WorstRow,
     /// RMS error of the port's router logits over tokens and experts, re-injected.
-    #[serde(serialize_with = "number::plain")]
+    #[serde(with = "number")]
     pub router_sigma: f64,
     /// RMS of the reference's router logits: what `router_sigma` is small or large against.
-    #[serde(serialize_with = "number::plain")]
+    #[serde(with = "number")]
     pub router_logits_rms: f64,
     /// Where the set the port's own router would choose is not the reference's.
     pub disagreements: Disagreements,
@@ -85,7 +85,7 @@ pub struct WorstRow {
     /// `attn_branch` or `moe_branch`.
     pub branch: Site,
     /// Its relative L2 error.
-    #[serde(serialize_with = "number::plain")]
+    #[serde(with = "number")]
     pub error: f64,
     /// Where.
     #[serde(flatten)]
@@ -107,10 +107,10 @@ pub struct Disagreements {
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Disagreement {
     /// The reference's k-th minus (k+1)-th selection score.
-    #[serde(serialize_with = "number::plain")]
+    #[serde(with = "number")]
     pub gap: f64,
     /// The gap over the layer's `router_sigma`.
-    #[serde(serialize_with = "number::plain")]
+    #[serde(with = "number")]
     pub z: f64,
     /// Where.
     #[serde(flatten)]
@@ -123,10 +123,10 @@ pub struct Nll {
     /// How many next tokens.
     pub tokens: usize,
     /// Mean, nats per token; NaN of none.
-    #[serde(serialize_with = "number::plain")]
+    #[serde(with = "number")]
     pub nats_per_token: f64,
     /// The same in bits.
-    #[serde(serialize_with = "number::plain")]
+    #[serde(with = "number")]
     pub bits_per_token: f64,
 }
 
@@ -173,6 +173,6 @@ pub struct RoutingDifference {
     /// Rows whose executed sets differ: the share that routing moved in a free run, 0 where forcing works.
     pub differing: usize,
     /// `differing / rows`.
-    #[serde(serialize_with = "number::plain")]
+    #[serde(with = "number")]
     pub share: f64,
 }

@@ -13,7 +13,7 @@ use spec::{At, Case, Choices, Error, Executed, LayerId, ModelConfig, Recorder, R
 pub(crate) struct LogitsReducer<'a> {
     ledger: Ledger<'a>,
     cases: &'a [Case],
-    reference: &'a Spool,
+    reference: &'a Spool<usize>,
     progress: &'a mut dyn Progress,
     tally: LogitsTally,
 }
@@ -23,7 +23,7 @@ impl<'a> LogitsReducer<'a> {
     pub(crate) fn new(
         config: &'a ModelConfig,
         cases: &'a [Case],
-        reference: &'a Spool,
+        reference: &'a Spool<usize>,
         progress: &'a mut dyn Progress,
     ) -> Self {
         let mut ledger = Ledger::new("port", cases, config);
@@ -47,7 +47,7 @@ impl Recorder for LogitsReducer<'_> {
     fn record(&mut self, at: &At, rows: ArrayView2<'_, f32>) -> Result<()> {
         self.ledger.take(at, rows)?;
         for (row, position) in at.rows.clone().enumerate() {
-            let reference = self.reference.read(at.run, position..position + 1)?;
+            let reference = self.reference.read(&at.run, position..position + 1)?;
             let case = &self.cases[at.run].name;
             self.tally.position(case, position, reference.row(0), rows.row(row));
         }

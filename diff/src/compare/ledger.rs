@@ -32,6 +32,11 @@ impl<'a> Ledger<'a> {
         self.taken.extend((0..self.cases.len()).map(|run| ((run, layer, site), 0)));
     }
 
+    /// From now on one run owes this site.
+    pub(crate) fn expect_of(&mut self, run: usize, layer: Option<LayerId>, site: Site) {
+        self.taken.insert((run, layer, site), 0);
+    }
+
     pub(crate) fn wants(&self, run: usize, layer: Option<LayerId>, site: Site) -> bool {
         self.taken.contains_key(&(run, layer, site))
     }

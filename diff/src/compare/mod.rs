@@ -94,7 +94,7 @@ fn end_to_end(
     options: &Options,
     routings: &[Routing<'_>],
     reference: &[Executed],
-    logits: &Spool,
+    logits: &Spool<usize>,
     progress: &mut dyn Progress,
 ) -> Result<EndToEnd> {
     let run = |index: usize| Run {

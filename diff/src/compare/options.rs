@@ -50,6 +50,11 @@ pub trait Progress {
 
     /// `steps` more of the current phase are done.
     fn step(&mut self, steps: usize);
+
+    /// What the phases that follow belong to.
+    fn section(&mut self, name: &str) {
+        let _ = name;
+    }
 }
 
 /// Nobody is told.

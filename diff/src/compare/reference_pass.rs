@@ -35,7 +35,7 @@ pub(crate) struct ReferencePass<'a> {
     /// By run; rows of layers whose choices have not come yet are experts `0..k`.
     choices: Vec<Choices>,
     table: Vec<LayerRow>,
-    spool: Spool,
+    spool: Spool<usize>,
     nll_nats: f64,
     nll_tokens: usize,
 }
@@ -43,7 +43,7 @@ pub(crate) struct ReferencePass<'a> {
 /// What is left of the pass.
 pub(crate) struct ReferenceResult {
     pub(crate) table: Vec<LayerRow>,
-    pub(crate) logits: Spool,
+    pub(crate) logits: Spool<usize>,
     pub(crate) nll: Nll,
 }
 
@@ -77,7 +77,9 @@ impl<'a> ReferencePass<'a> {
             held: BTreeMap::new(),
             choices: lengths.iter().map(|&tokens| lowest_experts(tokens, config)).collect(),
             table: Vec::new(),
-            spool: Spool::create(&lengths, config.vocab_size)?,
+            spool: Spool::create(
+                lengths.iter().enumerate().map(|(run, &tokens)| (run, tokens, config.vocab_size)),
+            )?,
             nll_nats: 0.0,
             nll_tokens: 0,
         })
@@ -157,7 +159,7 @@ impl<'a> ReferencePass<'a> {
                 self.nll_tokens += 1;
             }
         }
-        self.spool.append(at.run, rows)?;
+        self.spool.append(&at.run, rows)?;
         self.progress.step(at.rows.len());
         Ok(())
     }

@@ -5,7 +5,6 @@
 use crate::compare::{CaseInfo, EndToEnd, Nll, Place, RoutingDifference, WorstRow};
 use crate::number;
 use crate::stats::Spread;
-use serde::Serializer;
 use spec::{LayerId, LayerKind, Precision};
 use std::path::PathBuf;
 
@@ -67,10 +66,10 @@ pub struct TraceLayer {
     /// which both sides executed the same set.
     pub topk_weights: Option<Spread>,
     /// RMS error of the port's router logits over tokens and experts, end to end.
-    #[serde(serialize_with = "plain_or_null")]
+    #[serde(with = "number::option")]
     pub router_sigma: Option<f64>,
     /// RMS of the reference's router logits.
-    #[serde(serialize_with = "plain_or_null")]
+    #[serde(with = "number::option")]
     pub router_logits_rms: Option<f64>,
     /// Rows for which the two routers chose different sets: `ties + flips + unjudged`. A forced side's own
     /// choice is its shadow.
@@ -96,19 +95,12 @@ pub struct TraceLayer {
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct LargestGap {
     /// The reference's k-th minus (k+1)-th selection score.
-    #[serde(serialize_with = "number::plain")]
+    #[serde(with = "number")]
     pub gap: f64,
     /// The gap over the layer's `router_sigma`.
-    #[serde(serialize_with = "plain_or_null")]
+    #[serde(with = "number::option")]
     pub z: Option<f64>,
     /// Where.
     #[serde(flatten)]
     pub place: Place,
-}
-
-fn plain_or_null<S: Serializer>(value: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
-    match value {
-        Some(value) => number::plain(value, serializer),
-        None => serializer.serialize_none(),
-    }
 }

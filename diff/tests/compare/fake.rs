@@ -196,6 +196,10 @@ impl Side for Fake {
     fn head(&self, _runs: &[Run<'_>], _h_in: &[Array2<f32>], _recorder: &mut dyn Recorder) -> Result<()> {
         panic!("a comparison does not ask for the head alone")
     }
+
+    fn tensors(&self, _: &mut dyn FnMut(&str, &[f32]) -> Result<()>) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// What layer `layer` of run `run` is fed, `[len, 2]`: no two rows are alike.

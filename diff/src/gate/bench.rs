@@ -1,0 +1,89 @@
+//! What a gate works with: both sides, and the planted bugs. Implemented where reference and port are known.
+//!
+//! Absent on purpose: how a bug is planted; here it is a name.
+
+use ndarray::{Array2, ArrayView2};
+use spec::{Executed, ExpertId, LayerId, Precision, Recorder, Result, Run, Side};
+
+/// A run of the reference beside others in one pass, which reads each weight once.
+#[derive(Debug, Clone, Copy)]
+pub struct Lane<'a> {
+    /// The run.
+    pub run: Run<'a>,
+    /// The bug planted in this lane.
+    pub mutant: Option<&'a str>,
+    /// An earlier lane of the same tokens whose experts this lane executes.
+    pub ids_of: Option<usize>,
+    /// An earlier lane of the same tokens whose residual this lane is fed at each layer (re-injection).
+    pub input_of: Option<usize>,
+}
+
+/// A bug that can be planted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Planted {
+    /// Its id.
+    pub id: String,
+    /// One sentence.
+    pub what: String,
+    /// Public reports.
+    pub seen_in: Vec<String>,
+    /// The sides it can be planted in.
+    pub sides: Vec<PlantedIn>,
+}
+
+/// Where a bug is planted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PlantedIn {
+    /// A step of the port.
+    Port,
+    /// The tensors or the configuration that the port loads.
+    Checkpoint,
+    /// A step of the reference.
+    Reference,
+    /// This program's own forcing.
+    Harness,
+}
+
+impl PlantedIn {
+    /// As a record has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            PlantedIn::Port => "port",
+            PlantedIn::Checkpoint => "checkpoint",
+            PlantedIn::Reference => "reference",
+            PlantedIn::Harness => "harness",
+        }
+    }
+}
+
+/// An expert of a layer that the fewest tokens chose.
+pub type Idle = (LayerId, ExpertId);
+
+/// Both sides over one checkpoint, and ways to break them.
+pub trait Bench {
+    /// The reference.
+    fn reference(&self) -> &dyn Side;
+
+    /// One pass of the reference; [`spec::At::run`] is the index of the lane. Errors: as [`Side::forward`].
+    fn reference_lanes(&self, lanes: &[Lane<'_>], recorder: &mut dyn Recorder) -> Result<Vec<Executed>>;
+
+    /// Checkpoint bytes that the reference decoded so far.
+    fn reference_bytes_read(&self) -> u64;
+
+    /// The reference's matrix product, `x · wᵀ`: `x [n, in]`, `w [m, in]`, to `[n, m]`.
+    fn reference_product(
+        &self,
+        mutant: Option<&str>,
+        x: ArrayView2<'_, f32>,
+        w: ArrayView2<'_, f32>,
+    ) -> Array2<f32>;
+
+    /// The port that is judged. Errors: whatever loading it returns.
+    fn port(&self, precision: Precision) -> Result<Box<dyn Side>>;
+
+    /// The honest port with a bug planted. Errors: whatever loading it returns.
+    fn mutated_port(&self, mutant: &str, precision: Precision, idle: Idle) -> Result<Box<dyn Side>>;
+
+    /// The bugs that can be planted.
+    fn planted(&self) -> Vec<Planted>;
+}

@@ -1,0 +1,230 @@
+//! The gate: every check with its limit, the planted bugs each must catch, a verdict, a record.
+//!
+//! Job: run the steps of docs/gate.md over a [`Bench`] and end in a [`Record`]. Inputs: both sides and their
+//! planted bugs behind [`Bench`], a gate file's limits, sets of text. Output: a record, handed on after every
+//! step so that a killed run can go on where it stopped.
+//!
+//! A reader finds: names of checks and legs in [`checks`], limits in [`limits`], one file per group of
+//! measurements (`statics`, `harness`, `reinjected`, `ulp`, `end_to_end`, `schedule`, `nll`, `golden`), value
+//! against limit in [`finding`], planted bugs in `control`, the order of steps here.
+//!
+//! Architecture invariant: neither side is known here, and what is measured on the port is measured on a planted
+//! bug by the same code.
+
+pub mod bench;
+mod bootstrap;
+pub mod checks;
+mod control;
+mod end_to_end;
+pub mod finding;
+pub mod folder;
+mod golden;
+mod harness;
+pub mod limits;
+pub mod lock;
+mod logits;
+mod nll;
+mod pass;
+pub mod record;
+mod reinjected;
+mod rows;
+mod schedule;
+mod sequence;
+mod set;
+mod statics;
+mod tally;
+mod ulp;
+mod verdict;
+
+pub use bench::Bench;
+pub use golden::Golden;
+
+use crate::compare::Progress;
+use bench::Planted;
+use checks::Group;
+use finding::judge_all;
+use limits::Gate;
+use record::{Finding, Phase, Record};
+use sequence::{Sequence, Subject};
+use spec::{Case, Error, Result};
+use statics::Held;
+use std::time::Instant;
+
+/// A set of text.
+#[derive(Debug, Clone)]
+pub struct Set {
+    /// Its name.
+    pub name: String,
+    /// Its sequences.
+    pub cases: Vec<Case>,
+}
+
+/// What a run needs beside the two sides.
+pub struct Plan<'a> {
+    /// Limits and controls.
+    pub gate: &'a Gate,
+    /// The sets of text, each with at least one sequence.
+    pub sets: &'a [Set],
+    /// The sequence that controls, floors and schedules run on.
+    pub control_case: &'a Case,
+    /// Recorded outputs of a third implementation, where the gate applies `anchor.golden`.
+    pub golden: Option<&'a Golden>,
+    /// A control whose bug is not planted, to see that this is noticed.
+    pub disabled_control: Option<&'a str>,
+}
+
+/// What every measurement is given.
+pub(crate) struct Context<'a> {
+    pub(crate) bench: &'a dyn Bench,
+    pub(crate) gate: &'a Gate,
+    pub(crate) chunk: usize,
+    pub(crate) control_case: &'a Case,
+    pub(crate) golden: Option<&'a Golden>,
+    pub(crate) disabled_control: Option<&'a str>,
+    pub(crate) held: &'a Held,
+    pub(crate) vectors: &'a rows::Vectors,
+}
+
+/// The ids of all bugs that a gate file may name: the sides', and those of forcing itself.
+pub fn planted(bench: &dyn Bench) -> Vec<Planted> {
+    let mut all = bench.planted();
+    all.extend(control::of_harness());
+    all
+}
+
+/// Takes a record through every step it has not been through yet; `save` is handed the record after each.
+/// A step is done if its name is among the record's phases.
+///
+/// Errors: whatever a side or `save` returns; the record handed to `save` last is whole up to there.
+pub fn run(
+    bench: &dyn Bench,
+    plan: &Plan<'_>,
+    record: Record,
+    save: &mut dyn FnMut(&Record) -> Result<()>,
+    progress: &mut dyn Progress,
+) -> Result<Record> {
+    progress.phase("reading tensors", 1);
+    let held = statics::of_reference(bench.reference())?;
+    let context = Context {
+        bench,
+        gate: plan.gate,
+        chunk: plan.gate.chunk,
+        control_case: plan.control_case,
+        golden: plan.golden,
+        disabled_control: plan.disabled_control,
+        held: &held,
+        vectors: &held.vectors,
+    };
+    let planted = planted(bench);
+    let mut runner = Runner { record, save, progress };
+    for set in plan.sets {
+        runner.step(&format!("set {}", set.name), |record, progress| {
+            let found = set::measure(&context, set, progress)?;
+            record.findings.extend(judge_all(&found.measured, context.gate, Some(&set.name)));
+            record.sets.push(found.record);
+            record.bytes_read.push(found.bytes);
+            Ok(())
+        })?;
+    }
+    let mut sequence = None;
+    for (name, groups) in ONCE {
+        let applies = |group: &Group| checks::all().any(|check| applies(context.gate, check, *group));
+        let groups: Vec<Group> = groups.iter().copied().filter(applies).collect();
+        if !groups.is_empty() {
+            runner.step(name, |record, progress| {
+                let sequence = prepared(&mut sequence, &context, record, progress)?;
+                for group in groups {
+                    let measured = sequence::measure(&context, sequence, Subject::Judged, group, progress)?;
+                    let of_once = |finding: &Finding| {
+                        checks::find(&finding.check).is_some_and(|check| !check.by_set)
+                    };
+                    record.findings.extend(judge_all(&measured, context.gate, None).into_iter().filter(of_once));
+                }
+                Ok(())
+            })?;
+        }
+    }
+    for bound in control::bound(&context, &planted) {
+        runner.step(&bound.step(), |record, progress| {
+            let sequence = prepared(&mut sequence, &context, record, progress)?;
+            record.controls.push(control::run(&context, sequence, &bound, progress));
+            Ok(())
+        })?;
+    }
+    let mut record = runner.record;
+    verdict::sort(&mut record, plan);
+    (record.verdict, record.reasons) = verdict::of(&record, plan.gate);
+    (runner.save)(&record)?;
+    Ok(record)
+}
+
+/// What is measured once, by step.
+const ONCE: [(&str, &[Group]); 4] = [
+    ("tensors", &[Group::Census, Group::Weights]),
+    ("harness", &[Group::Product, Group::ForcingExact, Group::ForcingActive]),
+    ("head and schedules", &[Group::Head, Group::Chunk, Group::Decode]),
+    ("golden outputs", &[Group::Golden]),
+];
+
+fn applies(gate: &Gate, check: &checks::Check, group: Group) -> bool {
+    gate.checks.contains_key(check.name) && check.legs.iter().any(|(_, of)| *of == group)
+}
+
+/// The sequence, prepared when it is first needed; its bytes are recorded once, also by a run that goes on.
+fn prepared<'s, 'a>(
+    sequence: &'s mut Option<Sequence<'a>>,
+    context: &Context<'a>,
+    record: &mut Record,
+    progress: &mut dyn Progress,
+) -> Result<&'s Sequence<'a>> {
+    const PASS: &str = "control sequence";
+    if sequence.is_none() {
+        let new = Sequence::prepare(context, progress)?;
+        if !record.bytes_read.iter().any(|read| read.pass == PASS) {
+            record.bytes_read.push(set::bytes_read(PASS, &new.passed));
+        }
+        *sequence = Some(new);
+    }
+    Ok(sequence.as_ref().expect("prepared above"))
+}
+
+struct Runner<'a> {
+    record: Record,
+    save: &'a mut dyn FnMut(&Record) -> Result<()>,
+    progress: &'a mut dyn Progress,
+}
+
+impl Runner<'_> {
+    /// Carries out a step that the record has not been through.
+    fn step(
+        &mut self,
+        name: &str,
+        work: impl FnOnce(&mut Record, &mut dyn Progress) -> Result<()>,
+    ) -> Result<()> {
+        if self.record.times.phases.iter().any(|phase| phase.name == name) {
+            return Ok(());
+        }
+        self.progress.section(name);
+        let start = Instant::now();
+        // a step that fails leaves nothing of itself
+        let mut record = self.record.clone();
+        work(&mut record, self.progress)?;
+        record.times.phases.push(Phase { name: name.into(), seconds: start.elapsed().as_secs_f64() });
+        self.record = record;
+        (self.save)(&self.record)
+    }
+}
+
+/// Refuses sets that hold no tokens. Errors: [`Error::Unpaired`], naming the set and what would be void.
+pub fn refuse_empty(sets: &[Set], gate: &Gate) -> Result<()> {
+    let Some(empty) = sets.iter().find(|set| set.cases.is_empty()) else { return Ok(()) };
+    let void: Vec<&str> = checks::all()
+        .filter(|check| check.by_set && gate.checks.contains_key(check.name))
+        .map(|check| check.name)
+        .collect();
+    Err(Error::Unpaired {
+        expected: format!("at least one token in set `{}`", empty.name),
+        found: format!("none; VOID, nothing would be compared by {}", void.join(", ")),
+        next: "give a text that is not empty".into(),
+    })
+}

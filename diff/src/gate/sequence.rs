@@ -1,0 +1,155 @@
+//! The one short sequence that the harness, the schedules and every control run on, and what is measured on it
+//! in one go.
+
+use super::Context;
+use super::bench::{Idle, Lane, PlantedIn};
+use super::checks::{Arm, Group};
+use super::end_to_end::{measure_forced, measure_free, sorted_floor};
+use super::finding::Measurement;
+use super::harness::{self, Broken, Forcing};
+use super::logits::LogitsRows;
+use super::pass::{self, Passed};
+use super::reinjected::{self, measure_bf16, measure_f32};
+use super::{nll, schedule, set, statics};
+use crate::compare::Progress;
+use spec::{Error, Precision, Result, Routing, Run, Schedule, Side};
+
+/// The sequence, passed by the reference, and the unmutated port's floor on it.
+pub(crate) struct Sequence<'a> {
+    pub(crate) passed: Passed<'a>,
+    floor: LogitsRows,
+}
+
+impl<'a> Sequence<'a> {
+    /// One pass of the reference and the floor. Errors: whatever a side returns.
+    pub(crate) fn prepare(context: &Context<'a>, progress: &mut dyn Progress) -> Result<Self> {
+        let cases = std::slice::from_ref(context.control_case);
+        let passed = pass::run(context.bench, cases, context.vectors, &[], progress)?;
+        let port = context.bench.port(Precision::F32)?;
+        let floor = sorted_floor(&*port, &passed.rows, context.chunk, progress)?;
+        Ok(Self { passed, floor })
+    }
+
+    /// An expert that the fewest tokens of the sequence chose.
+    pub(crate) fn idle(&self) -> Idle {
+        self.passed.rows.idle()
+    }
+}
+
+/// What is measured: the port that is judged, or a planted bug.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Subject<'a> {
+    /// The port that is judged.
+    Judged,
+    /// A bug, and where it is planted.
+    Planted(&'a str, PlantedIn),
+}
+
+impl Subject<'_> {
+    fn port(self, context: &Context<'_>, idle: Idle, precision: Precision) -> Result<Box<dyn Side>> {
+        match self {
+            Subject::Planted(id, PlantedIn::Port | PlantedIn::Checkpoint) => {
+                context.bench.mutated_port(id, precision, idle)
+            }
+            _ => context.bench.port(precision),
+        }
+    }
+
+    fn in_reference(&self) -> Option<&str> {
+        match self {
+            Subject::Planted(id, PlantedIn::Reference) => Some(id),
+            _ => None,
+        }
+    }
+
+    fn in_harness(self) -> Option<Broken> {
+        match self {
+            Subject::Planted(id, PlantedIn::Harness) => Broken::find(id),
+            _ => None,
+        }
+    }
+}
+
+/// Measures one group on the sequence. Errors: whatever a side returns.
+pub(crate) fn measure(
+    context: &Context<'_>,
+    sequence: &Sequence<'_>,
+    subject: Subject<'_>,
+    group: Group,
+    progress: &mut dyn Progress,
+) -> Result<Vec<Measurement>> {
+    let (rows, chunk, floor) = (&sequence.passed.rows, context.chunk, &sequence.floor);
+    let emulation = &sequence.passed.emulation;
+    let port = |arm: Arm| subject.port(context, sequence.idle(), arm.precision());
+    Ok(match group {
+        Group::Census => vec![statics::census(port(Arm::F32), context.held.tensors())?],
+        Group::Weights => {
+            let ports = [port(Arm::F32)?, port(Arm::Bf16)?];
+            vec![statics::measure(context.held, &[&*ports[0], &*ports[1]])?]
+        }
+        Group::ForcingExact => {
+            let broken = subject.in_harness();
+            let exact = |arm: Arm, progress: &mut dyn Progress| {
+                let port = port(arm)?;
+                harness::forcing_exact(&Forcing { port: &*port, broken }, arm, rows, chunk, progress)
+            };
+            vec![exact(Arm::F32, progress)?, exact(Arm::Bf16, progress)?]
+        }
+        Group::ForcingActive => {
+            let port = port(Arm::F32)?;
+            let forcing = Forcing { port: &*port, broken: subject.in_harness() };
+            harness::forcing_active(&forcing, rows, chunk, progress)?
+        }
+        Group::Product => vec![harness::reference_f64(context.bench, subject.in_reference())],
+        Group::Reinjected(Arm::F32) => {
+            let layers = reinjected::run(&*port(Arm::F32)?, Arm::F32, rows, chunk, progress)?;
+            measure_f32(rows, &layers)
+        }
+        Group::Reinjected(Arm::Bf16) => {
+            let layers = reinjected::run(&*port(Arm::Bf16)?, Arm::Bf16, rows, chunk, progress)?;
+            measure_bf16(rows, &layers, &emulation.reinjected)
+        }
+        Group::Head => vec![schedule::head(&*port(Arm::F32)?, rows, chunk)?],
+        Group::Forced(arm) => {
+            let run = set::forced(&*port(arm)?, arm, rows, chunk, progress)?;
+            measure_forced(arm, rows, &run, floor, emulation, chunk)
+        }
+        Group::Free => {
+            let run = set::free(&*port(Arm::Bf16)?, rows, chunk, progress)?;
+            measure_free(rows, &run, emulation)
+        }
+        Group::Chunk => schedule::chunks(&*port(Arm::F32)?, rows, chunk, floor, progress)?,
+        Group::Decode => vec![schedule::decode(&*port(Arm::F32)?, rows, chunk, floor, progress)?],
+        Group::Nll => reversed_damage(context, &subject)?,
+        Group::Golden => match context.golden {
+            Some(golden) => golden.measure(context.bench, subject.in_reference())?,
+            None => return Err(no_golden()),
+        },
+    })
+}
+
+/// What `nll.bits_per_byte` would say of a reference that has this bug.
+fn reversed_damage(context: &Context<'_>, subject: &Subject<'_>) -> Result<Vec<Measurement>> {
+    let known = super::checks::NLL_MUTANTS.into_iter().find(|name| Some(*name) == subject.in_reference());
+    let Some(name) = known else { return Ok(Vec::new()) };
+    let case = context.control_case;
+    let run = Run {
+        case,
+        schedule: Schedule::chunks_of(case.len()),
+        routing: Routing::Free,
+        precision: Precision::F32,
+    };
+    let lane = |mutant| Lane { run, mutant, ids_of: None, input_of: None };
+    let lanes = [lane(None), lane(Some(name))];
+    let nll = pass::nll_of(context.bench, &lanes)?;
+    Ok(vec![nll::reversed(name, &vec![nll[0].clone()], &vec![nll[1].clone()])])
+}
+
+fn no_golden() -> Error {
+    Error::Argument {
+        what: "the golden outputs".into(),
+        expected: "a file for `anchor.golden`, which this gate applies".into(),
+        found: "none".into(),
+        next: "give one with --golden, or a gate file that says why it is not applicable".into(),
+    }
+}

@@ -1,0 +1,59 @@
+//! Bugs of the caches of sliding layers (K12).
+
+use mlx_rs::Array;
+use port::cache::{Cache, RotatingCache};
+use port::engine::{Op, length};
+use port::{Correct, Steps};
+
+/// A slot fewer than the window has keys; the mask is that of the window.
+pub struct OneSlotShort;
+
+impl Steps for OneSlotShort {
+    fn cache(&self, window: Option<usize>) -> Box<dyn Cache> {
+        match window {
+            Some(window) => Box::new(one_short(window)),
+            None => Correct.cache(None),
+        }
+    }
+}
+
+/// A window of W - 1 in calls of one token, of W in all others.
+pub struct DecodeWindowShort;
+
+impl Steps for DecodeWindowShort {
+    fn cache(&self, window: Option<usize>) -> Box<dyn Cache> {
+        match window {
+            Some(window) => {
+                Box::new(ShortInDecode { right: RotatingCache::new(window), short: one_short(window) })
+            }
+            None => Correct.cache(None),
+        }
+    }
+}
+
+fn one_short(window: usize) -> RotatingCache {
+    RotatingCache::new((window - 1).max(1))
+}
+
+/// Two caches, fed alike.
+#[derive(Debug)]
+struct ShortInDecode {
+    right: RotatingCache,
+    short: RotatingCache,
+}
+
+impl Cache for ShortInDecode {
+    fn offset(&self) -> usize {
+        self.right.offset()
+    }
+
+    fn update(&mut self, keys: &Array, values: &Array) -> Op<(Array, Array)> {
+        let right = self.right.update(keys, values)?;
+        let short = self.short.update(keys, values)?;
+        Ok(if length(keys, 2) == 1 { short } else { right })
+    }
+
+    fn arrays(&self) -> Vec<&Array> {
+        [self.right.arrays(), self.short.arrays()].concat()
+    }
+}
