@@ -4,7 +4,8 @@ use std::process::Command;
 
 fn main() {
     let of_git = |arguments: &[&str]| {
-        let output = Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;
+        let output =
+            Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;
         Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
     let commit = of_git(&["rev-parse", "--short=12", "HEAD"]).unwrap_or_else(|| "unknown".into());

@@ -3,8 +3,8 @@
 //! A port is loaded once per precision; a bug in a step shares its weights, a bug in the checkpoint loads an
 //! edited copy of its own.
 
-use diff::gate::bench::{Idle, Lane, Planted, PlantedIn};
 use diff::gate::Bench;
+use diff::gate::bench::{Idle, Lane, Planted, PlantedIn};
 use mutants::{Facts, Mutant, PortPlant, edit};
 use ndarray::{Array2, ArrayView2};
 use port::Port;
@@ -30,7 +30,8 @@ impl Workbench {
     /// Opens the reference. `judged` is the bug planted in the port that is judged, or none. Errors: those of
     /// [`Reference::open`]; [`Error::Argument`] on a bug that is not in the catalogue, or not of a port.
     pub fn open(checkpoint: &Path, threads: Option<usize>, judged: Option<&str>) -> Result<Self> {
-        let judged = judged.map(|id| find(id).filter(|mutant| mutant.port.is_some()).ok_or_else(|| unknown(id)));
+        let judged =
+            judged.map(|id| find(id).filter(|mutant| mutant.port.is_some()).ok_or_else(|| unknown(id)));
         Ok(Self {
             checkpoint: checkpoint.into(),
             reference: Reference::open(checkpoint, reference::Options { threads })?,
@@ -55,7 +56,8 @@ impl Workbench {
             Some(PortPlant::Steps(steps)) => self.with_steps(precision, steps()),
             Some(PortPlant::Checkpoint(edits)) => {
                 let next = "set TMPDIR to a folder with room";
-                let folder = TempDir::new().map_err(Error::io("create a folder in", std::env::temp_dir(), next))?;
+                let folder =
+                    TempDir::new().map_err(Error::io("create a folder in", std::env::temp_dir(), next))?;
                 let facts = Facts { config: self.config(), idle };
                 edit::apply(&self.checkpoint, &edits(&facts), folder.path())?;
                 let port = Port::load(folder.path(), precision);

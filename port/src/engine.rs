@@ -105,17 +105,23 @@ pub fn version() -> String {
 /// configuration here is what keeps it, and loading a [`crate::Port`] asks it. To verify: `readelf -d` of
 /// the program lists `libopenblas` before or beside `libmlx`, and `LD_DEBUG=bindings` binds libmlx's
 /// `cblas_sgemm` to it.
+///
+/// It is told to use one thread: how it cuts a product among several decides the last bits, and no number of
+/// this port may depend on how many cores there are.
 #[cfg(target_os = "linux")]
 fn blas() -> String {
     use ndarray_linalg as _;
     #[allow(unsafe_code)]
     unsafe extern "C" {
         fn openblas_get_config() -> *const std::ffi::c_char;
+        fn openblas_set_num_threads(threads: std::ffi::c_int);
     }
-    // SAFETY: the function takes nothing and returns a string that lives as long as the library.
+    // SAFETY: the first function takes a number; the second takes nothing and returns a string that lives as
+    // long as the library.
     #[allow(unsafe_code)]
     unsafe {
-        std::ffi::CStr::from_ptr(openblas_get_config()).to_string_lossy().into_owned()
+        openblas_set_num_threads(1);
+        std::ffi::CStr::from_ptr(openblas_get_config()).to_string_lossy().into_owned() + ", one thread"
     }
 }
 

@@ -32,6 +32,12 @@ pub fn run(arguments: &cli::Freeze, out: &mut String) -> Result<()> {
         }
     };
     lock.write(path)?;
-    say!(out, "{}: {} entries frozen, {} amendments", path.display(), lock.entries.len(), lock.amendments.len());
+    say!(
+        out,
+        "{}: {} entries frozen, {} amendments",
+        path.display(),
+        lock.entries.len(),
+        lock.amendments.len()
+    );
     Ok(())
 }

@@ -72,10 +72,11 @@ fn new_run(arguments: &cli::Gate, judged: &Judged) -> Result<(PathBuf, Record)> 
     let folder = arguments.output.join(format!("{}-{name}", now.strftime("%Y%m%dT%H%M%SZ")));
     let next = "name a folder that can be written to with --output";
     std::fs::create_dir_all(&folder).map_err(Error::io("create folder", &folder, next))?;
-    let not_applicable = judged.gate.not_applicable.iter().map(|(check, reason)| NotApplicable {
-        check: check.clone(),
-        reason: reason.clone(),
-    });
+    let not_applicable = judged
+        .gate
+        .not_applicable
+        .iter()
+        .map(|(check, reason)| NotApplicable { check: check.clone(), reason: reason.clone() });
     let record = Record {
         schema: SCHEMA.into(),
         name,

@@ -3,10 +3,10 @@
 use super::checkpoint;
 use crate::bench::Workbench;
 use crate::{cli, text};
+use diff::compare::CaseInfo;
 use diff::gate::limits::{Gate, SetShape};
 use diff::gate::record::{Checkpoint, GateFile, Inputs, Program, SetInputs};
 use diff::gate::{Golden, Set, planted, refuse_empty};
-use diff::compare::CaseInfo;
 use spec::{Case, Error, ModelConfig, Result, TokenId, hash};
 use std::path::{Path, PathBuf};
 
@@ -154,9 +154,8 @@ fn cut(shape: &SetShape, streams: &[&[TokenId]]) -> Result<Vec<Case>> {
     if sequences.is_empty() {
         sequences = streams.iter().copied().filter(|stream| !stream.is_empty()).take(1).collect();
     }
-    let case = |(index, tokens): (usize, &[TokenId])| {
-        Case::new(format!("{}.{index}", shape.name), tokens.to_vec())
-    };
+    let case =
+        |(index, tokens): (usize, &[TokenId])| Case::new(format!("{}.{index}", shape.name), tokens.to_vec());
     sequences.into_iter().enumerate().map(case).collect()
 }
 
@@ -178,11 +177,8 @@ fn golden_path(arguments: &cli::Judged, gate: &Gate) -> Option<PathBuf> {
 }
 
 fn set_inputs(set: &Set, about: String) -> SetInputs {
-    let ids: Vec<u8> = set
-        .cases
-        .iter()
-        .flat_map(|case| case.tokens.iter().flat_map(|id| id.0.to_le_bytes()))
-        .collect();
+    let ids: Vec<u8> =
+        set.cases.iter().flat_map(|case| case.tokens.iter().flat_map(|id| id.0.to_le_bytes())).collect();
     SetInputs {
         name: set.name.clone(),
         about,

@@ -29,10 +29,11 @@ pub(crate) fn blocks<T>(sequences: &[Vec<T>], value: impl Fn(&T) -> Block) -> Ve
         for block in 0..per_sequence {
             let cut = |i: usize| i * positions.len() / per_sequence;
             let of = &positions[cut(block)..cut(block + 1)];
-            blocks.push(of.iter().map(&value).fold(Block::default(), |a, b| Block {
-                sum: a.sum + b.sum,
-                weight: a.weight + b.weight,
-            }));
+            blocks.push(
+                of.iter()
+                    .map(&value)
+                    .fold(Block::default(), |a, b| Block { sum: a.sum + b.sum, weight: a.weight + b.weight }),
+            );
         }
     }
     blocks
@@ -50,7 +51,8 @@ pub(crate) fn percentiles<const N: usize>(blocks: &[Block], shares: [f64; N]) ->
     let mut random = ChaCha8Rng::seed_from_u64(SEED);
     let mut means: Vec<f64> = (0..DRAWS)
         .map(|_| {
-            let draw: Vec<Block> = blocks.iter().map(|_| blocks[random.random_range(0..blocks.len())]).collect();
+            let draw: Vec<Block> =
+                blocks.iter().map(|_| blocks[random.random_range(0..blocks.len())]).collect();
             mean(&draw)
         })
         .collect();

@@ -120,10 +120,7 @@ pub const CHECKS: [Check; 22] = [
             ("moe.p99.past_window", BF16),
         ],
     ),
-    by_set(
-        "site.bf16_ulp",
-        &[("norm", BF16), ("rope", BF16), ("activation", BF16), ("weighted_sum", BF16)],
-    ),
+    by_set("site.bf16_ulp", &[("norm", BF16), ("rope", BF16), ("activation", BF16), ("weighted_sum", BF16)]),
     by_set(
         "router.logits",
         &[

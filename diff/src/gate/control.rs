@@ -70,18 +70,20 @@ pub(crate) fn run(
     progress: &mut dyn Progress,
 ) -> Control {
     let off = context.disabled_control == Some(bound.planted.id.as_str());
-    let subject =
-        if off { Subject::Judged } else { Subject::Planted(bound.planted.id.as_str(), bound.side) };
-    let mut groups: BTreeMap<Group, Result<Vec<Measurement>>> = BTreeMap::new();
+    let subject = if off { Subject::Judged } else { Subject::Planted(bound.planted.id.as_str(), bound.side) };
+    let mut groups: BTreeMap<Group, Result<[Vec<Measurement>; 2]>> = BTreeMap::new();
     for (check, leg) in &bound.legs {
         let group = check.group(leg).expect("the gate file was checked");
-        groups.entry(group).or_insert_with(|| measure(context, sequence, subject, group, progress));
+        groups.entry(group).or_insert_with(|| {
+            let without = sequence.unmutated(context, group, progress)?;
+            Ok([measure(context, sequence, subject, group, progress)?, without])
+        });
     }
     let legs: Vec<ControlLeg> = bound
         .legs
         .iter()
         .map(|(check, leg)| match &groups[&check.group(leg).expect("the gate file was checked")] {
-            Ok(measured) => judged(context, measured, check, leg),
+            Ok([with, without]) => judged(context, with, without, check, leg),
             Err(error) => not_measured(check, leg, format!("not measured: {error}")),
         })
         .collect();
@@ -95,23 +97,35 @@ pub(crate) fn run(
     }
 }
 
-fn judged(context: &Context<'_>, measured: &[Measurement], check: &Check, leg: &str) -> ControlLeg {
-    let of_leg: Vec<Measurement> =
-        measured.iter().filter(|m| m.check == check.name && m.leg == leg).cloned().collect();
-    let Some(finding) = judge_all(&of_leg, context.gate, None).pop() else {
+fn judged(
+    context: &Context<'_>,
+    with: &[Measurement],
+    without: &[Measurement],
+    check: &Check,
+    leg: &str,
+) -> ControlLeg {
+    let finding = |measured: &[Measurement]| {
+        let of_leg = measured.iter().filter(|m| m.check == check.name && m.leg == leg).cloned();
+        judge_all(&of_leg.collect::<Vec<_>>(), context.gate, None).pop()
+    };
+    let (Some(with), Some(without)) = (finding(with), finding(without)) else {
         return not_measured(check, leg, "nothing was measured".into());
     };
-    let caught = finding.outcome == Outcome::Fail;
+    let caught = with.outcome == Outcome::Fail && without.outcome == Outcome::Pass;
+    let place = match without.outcome {
+        Outcome::Pass => with.place,
+        _ => "does not pass without the bug either".into(),
+    };
     ControlLeg {
         check: check.name.into(),
         leg: leg.into(),
-        value: finding.value,
-        limit: finding.limit,
-        margin: finding.excess,
+        value: with.value,
+        unmutated: without.value,
+        limit: with.limit,
+        margin: with.excess,
         caught,
-        // a NaN is as loud as it gets
-        weak: caught && finding.excess < WEAK,
-        place: finding.place,
+        weak: caught && with.excess < WEAK,
+        place,
     }
 }
 
@@ -120,6 +134,7 @@ fn not_measured(check: &Check, leg: &str, place: String) -> ControlLeg {
         check: check.name.into(),
         leg: leg.into(),
         value: f64::NAN,
+        unmutated: f64::NAN,
         limit: f64::NAN,
         margin: f64::NAN,
         caught: false,

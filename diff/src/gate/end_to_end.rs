@@ -156,7 +156,8 @@ pub(crate) fn sorted_floor(
     let mut free = PortRunOf::new("port f32, free", port, rows);
     free.keep = Some(&mut free_logits);
     let free = free.run(&runs, progress)?;
-    let sorted: Vec<Choices> = free.executed.iter().map(|executed| in_order_of_id(&executed.choices)).collect();
+    let sorted: Vec<Choices> =
+        free.executed.iter().map(|executed| in_order_of_id(&executed.choices)).collect();
     let runs = rows.runs(port, schedule, |case| Routing::Forced(&sorted[case]));
     let mut forced = PortRunOf::new("port f32, sorted floor", port, rows);
     forced.stored = Some(&free_logits);

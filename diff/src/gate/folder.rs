@@ -16,7 +16,9 @@ pub type Tables = fn(&Record) -> String;
 
 /// Writes all files of a folder. Errors: [`Error::Io`]; what was there stays.
 pub fn write(folder: &Path, record: &Record, layers_csv: Tables) -> Result<()> {
-    let put = |name: &str, text: String| output::write_file(&folder.join(name), |file| file.write_all(text.as_bytes()));
+    let put = |name: &str, text: String| {
+        output::write_file(&folder.join(name), |file| file.write_all(text.as_bytes()))
+    };
     put("layers.csv", layers_csv(record))?;
     put("controls.json", json(&record.controls))?;
     // last: it says how far the others are

@@ -46,7 +46,11 @@ impl Golden {
         };
         let find = |name: &str| file.tensor(name).map_err(|e| refuse(name, "a tensor".into(), e.to_string()));
         let tokens = numbers(&find("tokens")?).ok_or_else(|| {
-            refuse("tokens", "I64, I32, U32 or F32".into(), format!("{:?}", find("tokens").map(|t| t.dtype())))
+            refuse(
+                "tokens",
+                "I64, I32, U32 or F32".into(),
+                format!("{:?}", find("tokens").map(|t| t.dtype())),
+            )
         })?;
         let tokens: Vec<TokenId> = tokens.into_iter().map(|id| TokenId(id as u32)).collect();
         let case = Case::new("golden", tokens)?;

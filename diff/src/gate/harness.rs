@@ -13,7 +13,8 @@ use rand::seq::index;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use spec::{
-    Choices, Executed, ExpertId, LayerId, ModelConfig, Recorder, Result, Routing, Run, Schedule, Side, SideInfo,
+    Choices, Executed, ExpertId, LayerId, ModelConfig, Recorder, Result, Routing, Run, Schedule, Side,
+    SideInfo,
 };
 
 const SEED: u64 = 20;
@@ -167,12 +168,8 @@ fn at_random(choices: &Choices, experts: usize, random: &mut ChaCha8Rng) -> Choi
 /// The reference's products against f64, relative L2 per product, at every inner length of the model.
 pub(crate) fn reference_f64(bench: &dyn Bench, mutant: Option<&str>) -> Measurement {
     let config = bench.reference().config();
-    let inner = [
-        config.hidden_size,
-        config.num_heads * config.head_dim,
-        config.expert_width,
-        config.shared_width,
-    ];
+    let inner =
+        [config.hidden_size, config.num_heads * config.head_dim, config.expert_width, config.shared_width];
     let mut random = ChaCha8Rng::seed_from_u64(SEED);
     let mut draw = |rows: usize, k: usize| {
         Array2::from_shape_simple_fn((rows, k), || random.random_range(-1.0_f32..1.0))
@@ -180,7 +177,8 @@ pub(crate) fn reference_f64(bench: &dyn Bench, mutant: Option<&str>) -> Measurem
     let mut worst = (f64::NEG_INFINITY, 0);
     for k in inner {
         let (x, w) = (draw(PRODUCT_ROWS[0], k), draw(PRODUCT_ROWS[1], k));
-        let error = relative_l2(x.view(), w.view(), bench.reference_product(mutant, x.view(), w.view()).view());
+        let error =
+            relative_l2(x.view(), w.view(), bench.reference_product(mutant, x.view(), w.view()).view());
         if crate::stats::is_worse(error, worst.0) {
             worst = (error, k);
         }

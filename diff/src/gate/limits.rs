@@ -129,7 +129,9 @@ impl Gate {
                 (Some(applied), None) => applied.check(check, refuse, known)?,
                 (None, Some(_)) => {}
                 (Some(_), Some(_)) => {
-                    return Err(refuse.of(&format!("`{}` once", check.name), "limits and a reason against it"));
+                    return Err(
+                        refuse.of(&format!("`{}` once", check.name), "limits and a reason against it")
+                    );
                 }
                 (None, None) => {
                     let expected = format!("limits for `{}`, or why it is not applicable", check.name);
@@ -163,7 +165,9 @@ impl Applied {
                 return Err(refuse.of(&format!("a limit for `{leg}` of `{name}`"), "none"));
             };
             if limit.why.trim().is_empty() || limit.calibrated_by.trim().is_empty() {
-                return Err(refuse.of(&format!("`why` and `calibrated_by` of `{leg}` of `{name}`"), "no words"));
+                return Err(
+                    refuse.of(&format!("`why` and `calibrated_by` of `{leg}` of `{name}`"), "no words")
+                );
             }
             let factor = limit.times_calibrator.unwrap_or(1.0);
             if !limit.value.is_finite() || !factor.is_finite() || factor <= 0.0 {

@@ -52,7 +52,11 @@ impl Lock {
 
     /// Reads a lock; also what a record says of it. Errors: [`Error::Io`], [`Error::Argument`].
     pub fn read(path: &Path) -> Result<(Self, LockRecord)> {
-        let text = std::fs::read_to_string(path).map_err(Error::io("read lock", path, "make it with `assay freeze`"))?;
+        let text = std::fs::read_to_string(path).map_err(Error::io(
+            "read lock",
+            path,
+            "make it with `assay freeze`",
+        ))?;
         let damaged = |e: serde_json::Error| refuse(path, "a lock of `assay freeze`".into(), e.to_string());
         let UniqueMap(map) = serde_json::from_str(&text).map_err(damaged)?;
         match map.get("schema").and_then(|schema| schema.as_str()) {
@@ -60,7 +64,8 @@ impl Lock {
             other => return Err(refuse(path, format!("schema `{SCHEMA}`"), format!("{other:?}"))),
         }
         let lock: Lock = serde_json::from_value(map.into()).map_err(damaged)?;
-        let record = LockRecord { sha256: hash::of_bytes(text.as_bytes()), amendments: lock.amendments.clone() };
+        let record =
+            LockRecord { sha256: hash::of_bytes(text.as_bytes()), amendments: lock.amendments.clone() };
         Ok((lock, record))
     }
 
@@ -82,7 +87,8 @@ impl Lock {
         if changed.is_empty() {
             return Ok(());
         }
-        let short = |hash: Option<&String>| hash.map_or("nothing", |hash| &hash[..hash.len().min(12)]).to_owned();
+        let short =
+            |hash: Option<&String>| hash.map_or("nothing", |hash| &hash[..hash.len().min(12)]).to_owned();
         let words = |name: &String| {
             format!("{name}: {} in the lock, {} now", short(self.entries.get(name)), short(now.get(name)))
         };
@@ -96,7 +102,13 @@ impl Lock {
 
     /// Freezes other entries instead, with a dated reason. Errors: [`Error::Argument`] without a reason, or if
     /// nothing changed.
-    pub fn amend(&mut self, path: &Path, now: BTreeMap<String, String>, date: String, reason: &str) -> Result<()> {
+    pub fn amend(
+        &mut self,
+        path: &Path,
+        now: BTreeMap<String, String>,
+        date: String,
+        reason: &str,
+    ) -> Result<()> {
         let changed = self.changed(&now);
         if changed.is_empty() {
             return Err(refuse(path, "something to amend".into(), "everything as it was frozen".into()));

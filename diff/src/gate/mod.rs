@@ -45,7 +45,7 @@ use checks::Group;
 use finding::judge_all;
 use limits::Gate;
 use record::{Finding, Phase, Record};
-use sequence::{Sequence, Subject};
+use sequence::Sequence;
 use spec::{Case, Error, Result};
 use statics::Held;
 use std::time::Instant;
@@ -134,11 +134,12 @@ pub fn run(
             runner.step(name, |record, progress| {
                 let sequence = prepared(&mut sequence, &context, record, progress)?;
                 for group in groups {
-                    let measured = sequence::measure(&context, sequence, Subject::Judged, group, progress)?;
-                    let of_once = |finding: &Finding| {
-                        checks::find(&finding.check).is_some_and(|check| !check.by_set)
-                    };
-                    record.findings.extend(judge_all(&measured, context.gate, None).into_iter().filter(of_once));
+                    let measured = sequence.unmutated(&context, group, progress)?;
+                    let of_once =
+                        |finding: &Finding| checks::find(&finding.check).is_some_and(|check| !check.by_set);
+                    record
+                        .findings
+                        .extend(judge_all(&measured, context.gate, None).into_iter().filter(of_once));
                 }
                 Ok(())
             })?;

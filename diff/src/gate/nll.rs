@@ -37,15 +37,18 @@ pub(crate) fn leg(name: &'static str, tokens: usize, damage: &Damage) -> Measure
         1.0 - damage.nats_per_token / half_width
     };
     let words = format!("mean {:.3} nats per token", damage.nats_per_token);
-    Measurement { excess: Some(excess), ..Measurement::new("nll.bits_per_byte", name, tokens, damage.p1).at(words) }
+    Measurement {
+        excess: Some(excess),
+        ..Measurement::new("nll.bits_per_byte", name, tokens, damage.p1).at(words)
+    }
 }
 
-/// The leg as it would be if the reference had this bug: the correct reading held against the bug's.
-pub(crate) fn reversed(name: &'static str, reference: &Lane, mutant: &Lane) -> Measurement {
-    let blocks = damage_blocks(reference, mutant);
+/// The leg of one sequence: what `lane` costs beside `from`.
+pub(crate) fn leg_of(name: &'static str, lane: &[f64], from: &[f64]) -> Measurement {
+    let blocks = damage_blocks(&vec![lane.to_vec()], &vec![from.to_vec()]);
     let [p1, p99] = percentiles(&blocks, [0.01, 0.99]);
     let damage = Damage { mutant: name.into(), nats_per_token: mean(&blocks), p1, p99 };
-    leg(name, mutant.iter().map(Vec::len).sum(), &damage)
+    leg(name, from.len(), &damage)
 }
 
 fn damage_blocks(lane: &Lane, from: &Lane) -> Vec<Block> {

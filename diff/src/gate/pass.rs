@@ -79,7 +79,8 @@ pub(crate) fn run<'a>(
     }
     let lane_cases: Vec<Case> = lanes.iter().map(|lane| lane.run.case.clone()).collect();
     progress.phase("reference, all lanes", config.num_layers() + lanes.len());
-    let mut recorder = PassRecorder::new(config, cases, vectors, &lane_cases, places, mutants.len(), progress)?;
+    let mut recorder =
+        PassRecorder::new(config, cases, vectors, &lane_cases, places, mutants.len(), progress)?;
     let before = bench.reference_bytes_read();
     let executed = bench.reference_lanes(&lanes, &mut recorder)?;
     let bytes = bench.reference_bytes_read() - before;
@@ -197,7 +198,13 @@ impl<'a, 'p> PassRecorder<'a, 'p> {
         Ok(())
     }
 
-    fn free_router(&mut self, case: usize, layer: LayerId, at: &At, found: ArrayView2<'_, f32>) -> Result<()> {
+    fn free_router(
+        &mut self,
+        case: usize,
+        layer: LayerId,
+        at: &At,
+        found: ArrayView2<'_, f32>,
+    ) -> Result<()> {
         let tally = &mut self.emulation.free_routers[layer.0];
         if at.site == Site::ShadowChoice {
             return tally.sets(&self.rows, case, at, found);

@@ -144,7 +144,9 @@ impl LayerRecorder<'_> {
 
     fn weights(&mut self, at: &At, found: ArrayView2<'_, f32>) -> Result<()> {
         let expected = self.rows.spool.read(&(at.run, at.layer, at.site), at.rows.clone())?;
-        for ((expected, found), position) in expected.rows().into_iter().zip(found.rows()).zip(at.rows.clone()) {
+        for ((expected, found), position) in
+            expected.rows().into_iter().zip(found.rows()).zip(at.rows.clone())
+        {
             for (&expected, &found) in expected.iter().zip(found) {
                 let (expected, found) = (f64::from(expected), f64::from(found));
                 self.found.weights.push((found - expected).abs() / expected.abs(), at.run, position);
@@ -157,7 +159,9 @@ impl LayerRecorder<'_> {
     /// where it did not counts as a weight that is NaN.
     fn executed(&mut self, at: &At, found: ArrayView2<'_, f32>) -> Result<()> {
         let expected = self.rows.spool.read(&(at.run, at.layer, Site::ShadowChoice), at.rows.clone())?;
-        for ((expected, found), position) in expected.rows().into_iter().zip(found.rows()).zip(at.rows.clone()) {
+        for ((expected, found), position) in
+            expected.rows().into_iter().zip(found.rows()).zip(at.rows.clone())
+        {
             if expected != found {
                 self.found.weights.push(f64::NAN, at.run, position);
             }
@@ -201,7 +205,11 @@ pub(crate) fn measure_f32(rows: &Rows<'_>, layers: &[PortLayer]) -> Vec<Measurem
 }
 
 /// The legs of all checks that the bf16 arm gives, beside the emulation's on the same rows.
-pub(crate) fn measure_bf16(rows: &Rows<'_>, layers: &[PortLayer], emulation: &[LayerTally]) -> Vec<Measurement> {
+pub(crate) fn measure_bf16(
+    rows: &Rows<'_>,
+    layers: &[PortLayer],
+    emulation: &[LayerTally],
+) -> Vec<Measurement> {
     let mut legs = bf16_branch_legs(rows, layers, emulation);
     legs.extend(super::ulp::measure(rows, layers.iter().map(|layer| &layer.ulp)));
     legs.push(share_leg("logits_in_bf16.bf16", layers, |layer| layer.logits_in_bf16));

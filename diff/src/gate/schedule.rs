@@ -106,7 +106,9 @@ impl Recorder for HeadRecorder<'_> {
     fn record(&mut self, at: &At, found: ArrayView2<'_, f32>) -> Result<()> {
         self.ledger.take(at, found)?;
         let expected = self.rows.spool.read(&(at.run, None, Site::Logits), at.rows.clone())?;
-        for ((expected, found), position) in expected.rows().into_iter().zip(found.rows()).zip(at.rows.clone()) {
+        for ((expected, found), position) in
+            expected.rows().into_iter().zip(found.rows()).zip(at.rows.clone())
+        {
             self.errors.push(branch::relative_error(expected, found), at.run, position);
         }
         Ok(())

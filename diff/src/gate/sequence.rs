@@ -3,7 +3,7 @@
 
 use super::Context;
 use super::bench::{Idle, Lane, PlantedIn};
-use super::checks::{Arm, Group};
+use super::checks::{Arm, Group, NLL_MUTANTS};
 use super::end_to_end::{measure_forced, measure_free, sorted_floor};
 use super::finding::Measurement;
 use super::harness::{self, Broken, Forcing};
@@ -13,11 +13,15 @@ use super::reinjected::{self, measure_bf16, measure_f32};
 use super::{nll, schedule, set, statics};
 use crate::compare::Progress;
 use spec::{Error, Precision, Result, Routing, Run, Schedule, Side};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 
 /// The sequence, passed by the reference, and the unmutated port's floor on it.
 pub(crate) struct Sequence<'a> {
     pub(crate) passed: Passed<'a>,
     floor: LogitsRows,
+    /// What the judged port gave so far, by group.
+    unmutated: RefCell<BTreeMap<Group, Vec<Measurement>>>,
 }
 
 impl<'a> Sequence<'a> {
@@ -27,7 +31,22 @@ impl<'a> Sequence<'a> {
         let passed = pass::run(context.bench, cases, context.vectors, &[], progress)?;
         let port = context.bench.port(Precision::F32)?;
         let floor = sorted_floor(&*port, &passed.rows, context.chunk, progress)?;
-        Ok(Self { passed, floor })
+        Ok(Self { passed, floor, unmutated: RefCell::default() })
+    }
+
+    /// What the judged port gives on the sequence, measured once. Errors: whatever a side returns.
+    pub(crate) fn unmutated(
+        &self,
+        context: &Context<'_>,
+        group: Group,
+        progress: &mut dyn Progress,
+    ) -> Result<Vec<Measurement>> {
+        if let Some(known) = self.unmutated.borrow().get(&group) {
+            return Ok(known.clone());
+        }
+        let measured = measure(context, self, Subject::Judged, group, progress)?;
+        self.unmutated.borrow_mut().insert(group, measured.clone());
+        Ok(measured)
     }
 
     /// An expert that the fewest tokens of the sequence chose.
@@ -120,7 +139,7 @@ pub(crate) fn measure(
         }
         Group::Chunk => schedule::chunks(&*port(Arm::F32)?, rows, chunk, floor, progress)?,
         Group::Decode => vec![schedule::decode(&*port(Arm::F32)?, rows, chunk, floor, progress)?],
-        Group::Nll => reversed_damage(context, &subject)?,
+        Group::Nll => damage(context, subject)?,
         Group::Golden => match context.golden {
             Some(golden) => golden.measure(context.bench, subject.in_reference())?,
             None => return Err(no_golden()),
@@ -128,10 +147,9 @@ pub(crate) fn measure(
     })
 }
 
-/// What `nll.bits_per_byte` would say of a reference that has this bug.
-fn reversed_damage(context: &Context<'_>, subject: &Subject<'_>) -> Result<Vec<Measurement>> {
-    let known = super::checks::NLL_MUTANTS.into_iter().find(|name| Some(*name) == subject.in_reference());
-    let Some(name) = known else { return Ok(Vec::new()) };
+/// What `nll.bits_per_byte` says on the sequence of the reference as it is, or would say of one that has a bug:
+/// then the correct reading is held against the bug's.
+fn damage(context: &Context<'_>, subject: Subject<'_>) -> Result<Vec<Measurement>> {
     let case = context.control_case;
     let run = Run {
         case,
@@ -140,9 +158,16 @@ fn reversed_damage(context: &Context<'_>, subject: &Subject<'_>) -> Result<Vec<M
         precision: Precision::F32,
     };
     let lane = |mutant| Lane { run, mutant, ids_of: None, input_of: None };
-    let lanes = [lane(None), lane(Some(name))];
+    let wanted = |name: &&str| subject.in_reference().is_none_or(|id| id == *name);
+    let names: Vec<&'static str> = NLL_MUTANTS.into_iter().filter(wanted).collect();
+    let lanes: Vec<Lane<'_>> = [None].into_iter().chain(names.iter().copied().map(Some)).map(lane).collect();
     let nll = pass::nll_of(context.bench, &lanes)?;
-    Ok(vec![nll::reversed(name, &vec![nll[0].clone()], &vec![nll[1].clone()])])
+    let (reference, mutants) = nll.split_first().expect("the reference's own lane");
+    let leg = |(name, mutant): (&&'static str, &Vec<f64>)| match subject.in_reference() {
+        None => nll::leg_of(name, mutant, reference),
+        Some(_) => nll::leg_of(name, reference, mutant),
+    };
+    Ok(names.iter().zip(mutants).map(leg).collect())
 }
 
 fn no_golden() -> Error {

@@ -61,7 +61,13 @@ impl RouterTally {
     }
 
     /// Chosen sets, `[n, k]`, at the rows of `at`.
-    pub(crate) fn sets(&mut self, rows: &Rows<'_>, case: usize, at: &At, found: ArrayView2<'_, f32>) -> Result<()> {
+    pub(crate) fn sets(
+        &mut self,
+        rows: &Rows<'_>,
+        case: usize,
+        at: &At,
+        found: ArrayView2<'_, f32>,
+    ) -> Result<()> {
         let layer = at.layer.expect("sets are of a layer");
         let expected = rows.spool.read(&(case, at.layer, Site::ShadowChoice), at.rows.clone())?;
         for (row, position) in at.rows.clone().enumerate() {
@@ -90,10 +96,11 @@ impl RouterTally {
     /// The largest z and where; 0 where no set differs.
     pub(crate) fn largest_z(&self) -> (f64, Option<Differing>) {
         let sigma = self.sigma();
-        let largest = self.differing.iter().copied().fold(None, |largest: Option<Differing>, row| match largest {
-            Some(largest) if !is_worse(row.gap, largest.gap) => Some(largest),
-            _ => Some(row),
-        });
+        let largest =
+            self.differing.iter().copied().fold(None, |largest: Option<Differing>, row| match largest {
+                Some(largest) if !is_worse(row.gap, largest.gap) => Some(largest),
+                _ => Some(row),
+            });
         (largest.map_or(0.0, |row| router::z(row.gap, sigma)), largest)
     }
 
@@ -117,7 +124,13 @@ pub(crate) struct LayerTally {
 
 impl LayerTally {
     /// Takes rows of a branch, of router logits, or of the shadow's choices; `case` is the reference's.
-    pub(crate) fn take(&mut self, rows: &Rows<'_>, case: usize, at: &At, found: ArrayView2<'_, f32>) -> Result<()> {
+    pub(crate) fn take(
+        &mut self,
+        rows: &Rows<'_>,
+        case: usize,
+        at: &At,
+        found: ArrayView2<'_, f32>,
+    ) -> Result<()> {
         if at.site == Site::ShadowChoice {
             return self.router.sets(rows, case, at, found);
         }

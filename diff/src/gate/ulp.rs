@@ -105,7 +105,9 @@ impl UlpTally {
     fn weighted_sum(&self, config: &ModelConfig) -> Array2<f64> {
         let (outputs, weights) = (self.wide(Site::ExpertOut), self.wide(Site::TopkWeights));
         let mut sum = Array2::zeros((outputs.nrows(), config.hidden_size));
-        for ((mut sum, outputs), weights) in sum.rows_mut().into_iter().zip(outputs.rows()).zip(weights.rows()) {
+        for ((mut sum, outputs), weights) in
+            sum.rows_mut().into_iter().zip(outputs.rows()).zip(weights.rows())
+        {
             for (output, &weight) in outputs.exact_chunks(config.hidden_size).into_iter().zip(weights) {
                 sum.scaled_add(weight, &output);
             }

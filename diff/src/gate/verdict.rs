@@ -32,7 +32,10 @@ pub(super) fn of(record: &Record, gate: &Gate) -> (Option<Verdict>, Vec<String>)
         (true, true, true) => Verdict::Pass,
     };
     reasons.extend(void);
-    reasons.extend(missed);
+    // power is only asked of a port that passed
+    if verdict == Verdict::Incomplete {
+        reasons.extend(missed);
+    }
     (Some(verdict), reasons)
 }
 
@@ -53,7 +56,12 @@ fn missed(control: &Control) -> String {
         .filter(|leg| !leg.caught)
         .map(|leg| format!("{} {}", leg.check, leg.leg))
         .collect();
-    format!("planted bug {} ({}) was not caught by {}: power not shown", control.mutant, control.side, legs.join(", "))
+    format!(
+        "planted bug {} ({}) was not caught by {}: power not shown",
+        control.mutant,
+        control.side,
+        legs.join(", ")
+    )
 }
 
 /// Findings in the order of checks, legs and sets, whatever the order of steps.

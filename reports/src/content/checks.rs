@@ -82,7 +82,10 @@ pub fn controls(record: &Record) -> Section {
     let caught = record.controls.iter().filter(|control| control.caught).count();
     let all = record.controls.len();
     let intro = vec![
-        format!("{caught} of {all} planted bugs were caught: every leg they are bound to fired in this run."),
+        format!(
+            "{caught} of {all} planted bugs were caught: every leg they are bound to fired in this run, \
+             and did not without the bug."
+        ),
         "Margin is the excess a bug reaches on a leg that must fire; under 10 it is weak.".into(),
     ];
     let mut tables = Vec::new();
@@ -94,23 +97,32 @@ pub fn controls(record: &Record) -> Section {
 
 /// One row per bug and leg.
 pub fn control_legs(record: &Record) -> Table {
-    let names =
-        ["bug", "planted in", "check", "leg", "caught", "#value", "#limit", "#margin", "where, or why not"];
+    let names = [
+        "bug",
+        "planted in",
+        "check",
+        "leg",
+        "caught",
+        "#value",
+        "#without it",
+        "#limit",
+        "#margin",
+        "where, or why not",
+    ];
     let mut table = Table::new("", &names);
     for control in &record.controls {
         let head = |caught| vec![control.mutant.as_str().into(), control.side.as_str().into(), caught];
         for leg in &control.legs {
             let mut row: Vec<Cell> = head(caught(control, leg));
             row.splice(2..2, [leg.check.as_str().into(), leg.leg.as_str().into()]);
-            row.extend(
-                [number(leg.value), limit(leg.limit), number(leg.margin), leg.place.clone()].map(Cell::from),
-            );
+            let numbers = [number(leg.value), number(leg.unmutated), limit(leg.limit), number(leg.margin)];
+            row.extend(numbers.into_iter().chain([leg.place.clone()]).map(Cell::from));
             table.push(row);
         }
         if control.legs.is_empty() {
             let mut row: Vec<Cell> = head(verdict(control.caught));
             row.splice(2..2, ["-".into(), "-".into()]);
-            row.extend(["-", "-", "-", "bound to no leg"].map(Cell::from));
+            row.extend(["-", "-", "-", "-", "bound to no leg"].map(Cell::from));
             table.push(row);
         }
     }

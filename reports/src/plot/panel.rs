@@ -1,8 +1,8 @@
 //! A panel: series of points over a numeric x axis, with limits as lines.
 //!
-//! Numbers that the y axis cannot show stand in gutters: infinite above it, zero and below (on a logarithmic axis) and
-//! NaN below it, each with its word as the tick. Panels of one figure have the same gutters and margins, so
-//! that their axes are level.
+//! Numbers that the y axis cannot show stand in gutters: infinite above it; zero and less (on a
+//! logarithmic axis) and NaN below it, each with its word as the tick. Panels of one figure have the same
+//! gutters and margins, so that their axes are level.
 
 use super::at;
 use super::mark::{Look, mark};

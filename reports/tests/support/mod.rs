@@ -168,7 +168,8 @@ fn control(index: usize) -> Control {
         let margin = 10f64.powf(1.1 + 5.0 * noise(index * 3 + offset));
         let (value, place) = (limit * margin, format!("layer {}", index % 10));
         let (check, leg) = (check.into(), leg.into());
-        ControlLeg { check, leg, value, limit, margin, caught: true, weak: false, place }
+        let unmutated = limit * 0.1;
+        ControlLeg { check, leg, value, unmutated, limit, margin, caught: true, weak: false, place }
     };
     Control {
         mutant: if index < BUGS.len() { name.into() } else { format!("{name}.{index}") },

@@ -1,0 +1,397 @@
+//! Both sides as tables, for two layers, hidden size 2, 4 experts, 2 per token, 3 tokens in the vocabulary.
+//!
+//! Nothing is computed from weights: every row is written down in [`honest`], the port's arms and the emulation
+//! are edits of it, so each finding can be worked out by hand. What a table cannot be is told apart in
+//! [`Port::logits`]: logits depend on the experts that were executed.
+
+use diff::gate::bench::{Bench, Idle, Lane, Planted, PlantedIn};
+use ndarray::{Array2, ArrayView2};
+use spec::config::{HeadDtype, NormPlacement, QkNorm, RopeOn, RouterScore, SelectionBias, SharedExpert};
+use spec::{
+    At, Choices, Error, Executed, ExpertId, LayerId, LayerKind, ModelConfig, Precision, Recorder, Result,
+    Routing, Run, Schedule, Side, SideInfo, Site,
+};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Which row is about to be recorded.
+pub struct Row<'a> {
+    pub case: &'a str,
+    pub layer: Option<usize>,
+    pub site: Site,
+    pub position: usize,
+    /// Tokens of the call it is recorded in.
+    pub call: usize,
+}
+
+impl Row<'_> {
+    /// Whether it is this one.
+    pub fn is(&self, case: &str, layer: Option<usize>, site: Site, position: usize) -> bool {
+        (self.case, self.layer, self.site, self.position) == (case, layer, site, position)
+    }
+}
+
+/// Changes a row.
+pub type Edit = fn(&Row<'_>, &mut Vec<f32>);
+
+/// Logits of a position whose experts are its own, in its own order.
+pub const LOGITS: [f32; 3] = [5.1, 0.1, 0.3];
+/// The same where the experts were summed in another order.
+pub const LOGITS_REORDERED: [f32; 3] = [5.1, 0.1, 0.301];
+/// Logits of a position that executed other experts.
+pub const LOGITS_OF_OTHERS: [f32; 3] = [0.1, 1.1, 0.1];
+/// Bytes that each lane of a pass reads.
+pub const LANE_BYTES: u64 = 7;
+
+/// The row that the reference, the emulation and an honest port record.
+pub fn honest(layer: Option<usize>, site: Site, position: usize) -> Vec<f32> {
+    let even = position.is_multiple_of(2);
+    let number = position as f32 + 1.0;
+    match site {
+        Site::Embedding => vec![number; 2],
+        // of weight [3, 4] times [1, -1], whose mean square is 1
+        Site::OProj => vec![1.0, -1.0],
+        Site::AttnBranch => vec![3.0, -4.0],
+        Site::QRope | Site::KRope if layer == Some(0) => {
+            // [1, 1] rotated by the position: one pair, whose frequency is 1
+            let (sin, cos) = (position as f64).sin_cos();
+            [cos - sin, cos + sin].map(|x| half::bf16::from_f64(x).to_f32()).to_vec()
+        }
+        Site::RouterLogits if even => vec![2.1, 1.1, -1.1, -2.1],
+        Site::RouterLogits => vec![-2.1, -1.1, 1.1, 2.1],
+        Site::Choice | Site::ShadowChoice if even => vec![0.0, 1.0],
+        Site::Choice | Site::ShadowChoice => vec![3.0, 2.0],
+        Site::TopkWeights => vec![0.3, 0.2],
+        // 0.3 * 1 + 0.2 * 3.5 = 1
+        Site::ExpertOut => vec![1.0, 1.0, 3.5, 3.5],
+        Site::SharedUp => vec![2.0; 2],
+        // 2 / (1 + exp(-1)) = 1.46212 as bf16
+        Site::SharedAct => vec![1.460_937_5; 2],
+        Site::Shared => vec![0.0; 2],
+        // of weight [1, 0] times [1, 1]
+        Site::MoeBranch => vec![1.0, 0.0],
+        Site::LayerOut => vec![number + 10.0 * (layer.unwrap() as f32 + 1.0); 2],
+        Site::Logits => LOGITS.to_vec(),
+        _ => vec![1.0; 2],
+    }
+}
+
+/// The port, one precision.
+#[derive(Clone)]
+pub struct Port {
+    pub config: ModelConfig,
+    pub precision: Precision,
+    pub edits: Vec<Edit>,
+    pub obeys_forcing: bool,
+    pub tensors: BTreeMap<String, Vec<f32>>,
+    /// Given twice by `tensors`.
+    pub twice: Option<&'static str>,
+}
+
+impl Port {
+    fn new(precision: Precision) -> Self {
+        let tensors = tensors();
+        Self { config: config(), precision, edits: Vec::new(), obeys_forcing: true, tensors, twice: None }
+    }
+
+    fn row(&self, run: &Run<'_>, layer: Option<usize>, site: Site, position: usize, call: usize) -> Vec<f32> {
+        let mut row = match (site, layer) {
+            (Site::Choice, Some(layer)) => self.executed(run, layer, position),
+            (Site::Logits, _) => self.logits(run, position),
+            _ => honest(layer, site, position),
+        };
+        let place = Row { case: &run.case.name, layer, site, position, call };
+        self.edits.iter().for_each(|edit| edit(&place, &mut row));
+        row
+    }
+
+    fn shadow(&self, run: &Run<'_>, layer: usize, position: usize) -> Vec<f32> {
+        self.row(run, Some(layer), Site::ShadowChoice, position, 1)
+    }
+
+    fn executed(&self, run: &Run<'_>, layer: usize, position: usize) -> Vec<f32> {
+        match run.routing {
+            Routing::Forced(choices) if self.obeys_forcing => {
+                choices.at(position, LayerId(layer)).iter().map(|id| f32::from(id.0)).collect()
+            }
+            _ => self.shadow(run, layer, position),
+        }
+    }
+
+    fn logits(&self, run: &Run<'_>, position: usize) -> Vec<f32> {
+        let mut logits = LOGITS;
+        for layer in 0..2 {
+            let own = honest(Some(layer), Site::ShadowChoice, position);
+            let executed = self.executed(run, layer, position);
+            if executed == [own[1], own[0]] {
+                logits = LOGITS_REORDERED;
+            } else if executed != own {
+                return LOGITS_OF_OTHERS.to_vec();
+            }
+        }
+        logits.to_vec()
+    }
+
+    fn emit(
+        &self,
+        (index, run): (usize, &Run<'_>),
+        layer: Option<usize>,
+        site: Site,
+        call: &Range<usize>,
+        recorder: &mut dyn Recorder,
+    ) -> Result<()> {
+        let layer_id = layer.map(LayerId);
+        if !recorder.wants(index, layer_id, site) {
+            return Ok(());
+        }
+        let values: Vec<f32> =
+            call.clone().flat_map(|position| self.row(run, layer, site, position, call.len())).collect();
+        let rows = Array2::from_shape_vec((call.len(), values.len() / call.len()), values).unwrap();
+        recorder.record(&At { run: index, layer: layer_id, site, rows: call.clone() }, rows.view())
+    }
+
+    fn choices(&self, run: &Run<'_>, of: impl Fn(usize, usize) -> Vec<f32>) -> Choices {
+        let mut choices = Choices::unset(run.case.len(), 2, 2);
+        for (position, layer) in (0..run.case.len()).flat_map(|position| [(position, 0), (position, 1)]) {
+            let ids: Vec<ExpertId> = of(layer, position).iter().map(|&id| ExpertId(id as u16)).collect();
+            choices.set(position, LayerId(layer), &ids);
+        }
+        choices
+    }
+
+    fn layer_of(&self, layer: usize, runs: &[Run<'_>], recorder: &mut dyn Recorder) -> Result<()> {
+        for run in runs.iter().enumerate() {
+            for call in run.1.schedule.calls(run.1.case.len()) {
+                for site in Site::ALL.into_iter().filter(|site| site.is_per_layer()) {
+                    self.emit(run, Some(layer), site, &call, recorder)?;
+                }
+            }
+        }
+        recorder.layer_done(LayerId(layer))
+    }
+
+    fn of_no_layer(&self, site: Site, runs: &[Run<'_>], recorder: &mut dyn Recorder) -> Result<()> {
+        for run in runs.iter().enumerate() {
+            for call in run.1.schedule.calls(run.1.case.len()) {
+                self.emit(run, None, site, &call, recorder)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Side for Port {
+    fn describe(&self) -> SideInfo {
+        SideInfo {
+            side: "port".into(),
+            engine: "table".into(),
+            device: "paper".into(),
+            precision: self.precision,
+            notes: Vec::new(),
+        }
+    }
+
+    fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    fn forward(&self, runs: &[Run<'_>], recorder: &mut dyn Recorder) -> Result<Vec<Executed>> {
+        self.of_no_layer(Site::Embedding, runs, recorder)?;
+        self.layer_of(0, runs, recorder)?;
+        self.layer_of(1, runs, recorder)?;
+        self.of_no_layer(Site::Logits, runs, recorder)?;
+        let executed = |run: &Run<'_>| Executed {
+            choices: self.choices(run, |layer, position| self.executed(run, layer, position)),
+            shadow: self.choices(run, |layer, position| self.shadow(run, layer, position)),
+            forced_rows: if matches!(run.routing, Routing::Free) { 0 } else { 2 * run.case.len() },
+            call: vec![0; run.case.len()],
+        };
+        Ok(runs.iter().map(executed).collect())
+    }
+
+    fn layer(
+        &self,
+        layer: LayerId,
+        runs: &[Run<'_>],
+        _h_in: &[Array2<f32>],
+        recorder: &mut dyn Recorder,
+    ) -> Result<()> {
+        self.layer_of(layer.0, runs, recorder)
+    }
+
+    fn head(&self, runs: &[Run<'_>], _h_in: &[Array2<f32>], recorder: &mut dyn Recorder) -> Result<()> {
+        self.of_no_layer(Site::Logits, runs, recorder)
+    }
+
+    fn tensors(&self, visit: &mut dyn FnMut(&str, &[f32]) -> Result<()>) -> Result<()> {
+        self.tensors.iter().try_for_each(|(name, values)| visit(name, values))?;
+        self.twice.map_or(Ok(()), |name| visit(name, &self.tensors[name]))
+    }
+}
+
+/// A bug and how it is planted in either port, or that it cannot be loaded.
+pub struct Bug {
+    pub id: &'static str,
+    pub side: PlantedIn,
+    pub plant: fn(&mut Port) -> Result<()>,
+}
+
+pub struct Fake {
+    reference: Port,
+    /// The bf16 emulation: forced, free and re-injected.
+    pub emulation: Port,
+    pub f32: Port,
+    pub bf16: Port,
+    pub bugs: Vec<Bug>,
+    bytes: Cell<u64>,
+    /// The idle expert each planted port was loaded with.
+    pub idle: RefCell<Vec<Idle>>,
+}
+
+impl Fake {
+    /// Honest ports and the bugs of [`super::gates`].
+    pub fn new() -> Self {
+        Self {
+            reference: Port::new(Precision::F32),
+            emulation: Port::new(Precision::Bf16),
+            f32: Port::new(Precision::F32),
+            bf16: Port::new(Precision::Bf16),
+            bugs: super::gates::bugs(),
+            bytes: Cell::new(0),
+            idle: RefCell::default(),
+        }
+    }
+}
+
+impl Bench for Fake {
+    fn reference(&self) -> &dyn Side {
+        &self.reference
+    }
+
+    fn reference_lanes(&self, lanes: &[Lane<'_>], recorder: &mut dyn Recorder) -> Result<Vec<Executed>> {
+        self.bytes.set(self.bytes.get() + LANE_BYTES * lanes.len() as u64);
+        let side = |lane: &Lane<'_>| match (lane.mutant, lane.run.precision) {
+            (Some(_), _) => Port { edits: vec![super::gates::break_everything], ..self.reference.clone() },
+            (None, Precision::F32) => self.reference.clone(),
+            (None, Precision::Bf16) => self.emulation.clone(),
+        };
+        let sides: Vec<Port> = lanes.iter().map(side).collect();
+        let whole = |lane: &Lane<'_>| Schedule::chunks_of(lane.run.case.len());
+        let all: Vec<(&Port, Run<'_>)> = sides
+            .iter()
+            .zip(lanes)
+            .map(|(side, lane)| (side, Run { schedule: whole(lane), ..lane.run }))
+            .collect();
+        let mut every = |layer: Option<usize>, sites: &[Site]| -> Result<()> {
+            for (index, (side, run)) in all.iter().enumerate() {
+                for &site in sites {
+                    side.emit((index, run), layer, site, &(0..run.case.len()), recorder)?;
+                }
+            }
+            Ok(())
+        };
+        let of_layer: Vec<Site> = Site::ALL.into_iter().filter(|site| site.is_per_layer()).collect();
+        every(None, &[Site::Embedding])?;
+        every(Some(0), &of_layer)?;
+        every(Some(1), &of_layer)?;
+        every(None, &[Site::Logits])?;
+        let mut nobody = spec::side::Nothing;
+        let executed =
+            |(side, run): &(&Port, Run<'_>)| side.forward(&[*run], &mut nobody).map(|mut all| all.remove(0));
+        all.iter().map(executed).collect()
+    }
+
+    fn reference_bytes_read(&self) -> u64 {
+        self.bytes.get()
+    }
+
+    fn reference_product(
+        &self,
+        mutant: Option<&str>,
+        x: ArrayView2<'_, f32>,
+        w: ArrayView2<'_, f32>,
+    ) -> Array2<f32> {
+        let factor = if mutant.is_some() { 1.001 } else { 1.0 };
+        x.mapv(f64::from).dot(&w.mapv(f64::from).t()).mapv(|sum| (factor * sum) as f32)
+    }
+
+    fn port(&self, precision: Precision) -> Result<Box<dyn Side>> {
+        Ok(Box::new(if precision == Precision::F32 { self.f32.clone() } else { self.bf16.clone() }))
+    }
+
+    fn mutated_port(&self, mutant: &str, precision: Precision, idle: Idle) -> Result<Box<dyn Side>> {
+        self.idle.borrow_mut().push(idle);
+        let bug = self.bugs.iter().find(|bug| bug.id == mutant).expect("a bug of the catalogue");
+        let mut port = Port::new(precision);
+        (bug.plant)(&mut port)?;
+        Ok(Box::new(port))
+    }
+
+    fn planted(&self) -> Vec<Planted> {
+        let planted = |bug: &Bug| Planted {
+            id: bug.id.into(),
+            what: format!("does {}", bug.id),
+            seen_in: Vec::new(),
+            sides: vec![bug.side],
+        };
+        self.bugs.iter().map(planted).collect()
+    }
+}
+
+/// What a checkpoint that lacks a tensor is refused with.
+pub fn no_such_tensor() -> Error {
+    Error::Tensor {
+        path: "edited".into(),
+        name: "model.norm.weight".into(),
+        expected: "shape [2]".into(),
+        found: "no such tensor".into(),
+        next: "restore it".into(),
+    }
+}
+
+fn tensors() -> BTreeMap<String, Vec<f32>> {
+    let mut all =
+        BTreeMap::from([("lm_head.weight".into(), vec![0.5; 6]), ("model.norm.weight".into(), vec![1.0; 2])]);
+    for layer in 0..2 {
+        let mut put =
+            |name: &str, values: &[f32]| all.insert(format!("model.layers.{layer}.{name}"), values.to_vec());
+        put("input_layernorm.weight", &[1.0, 1.0]);
+        put("post_attn_norm.weight", &[3.0, 4.0]);
+        put("self_attn.q_norm.weight", &[1.0, 1.0]);
+        put("self_attn.k_norm.weight", &[1.0, 1.0]);
+        put("post_attention_layernorm.weight", &[1.0, 1.0]);
+        put("post_ffn_norm.weight", &[1.0, 0.0]);
+        put("moe.router.expert_bias", &[0.0, 0.5, 0.0, 0.0]);
+    }
+    all
+}
+
+fn config() -> ModelConfig {
+    ModelConfig {
+        hidden_size: 2,
+        layers: vec![LayerKind::Sliding, LayerKind::Full],
+        num_heads: 1,
+        num_kv_heads: 1,
+        head_dim: 2,
+        vocab_size: 3,
+        rms_norm_eps: 1e-6,
+        sliding_window: Some(2),
+        rope_theta: 10_000.0,
+        num_experts: 4,
+        experts_per_token: 2,
+        expert_width: 2,
+        shared_width: 2,
+        renormalise_topk: false,
+        max_positions: None,
+        declared_dtype: None,
+        router_score: RouterScore::Sigmoid,
+        selection_bias: SelectionBias::OnLogit,
+        route_scale: 1.0,
+        shared_expert: SharedExpert::Ungated,
+        qk_norm: QkNorm::PerHeadBeforeRope,
+        rope_on: RopeOn::SlidingLayers,
+        norm_placement: NormPlacement::Sandwich,
+        head_dtype: HeadDtype::F32,
+    }
+}
