@@ -88,7 +88,7 @@ fn the_two_commands_of_a_newcomer_stand_in_the_readme() {
 #[test]
 fn every_verb_has_help_and_is_in_the_readme() {
     let readme = readme();
-    for verb in ["inspect", "run", "compare", "make"] {
+    for verb in ["inspect", "run", "compare", "make", "gate", "freeze", "report"] {
         let help = assay(&[verb, "--help"]);
         assert!(help.status.success());
         assert!(readme.contains(&format!("`assay {verb}")), "the README says nothing of {verb}");

@@ -63,6 +63,13 @@ static CATALOGUE: &[Mutant] = &[
     .seen_in(&[PUBLISHED])
     .checkpoint(swapped_sandwich)
     .reference(|| Box::new(plain::norm::SandwichSwapped)),
+    Mutant::new(
+        "norm_statistics_bf16",
+        Stage::Norm,
+        "in bf16, a norm's squares and their mean are rounded to bf16",
+    )
+    .seen_in(&["this project"])
+    .port(|| Box::new(norm::StatisticsRounded)),
     Mutant::new("norm_eps_x10", Stage::Norm, "every norm has ten times the epsilon")
         .seen_in(&["aprender#1606", "llama.cpp#2373", "ik#324", "nntrainer#4318", "coremltools#2821"])
         .port(|| Box::new(norm::EpsilonTenfold)),
@@ -181,6 +188,13 @@ static CATALOGUE: &[Mutant] = &[
     )
     .seen_in(&[PUBLISHED])
     .port(|| Box::new(experts::SwappedGate)),
+    Mutant::new(
+        "activation_rounded_per_step",
+        Stage::Experts,
+        "in bf16, SiLU rounds after each of its three steps",
+    )
+    .seen_in(&["this project"])
+    .port(|| Box::new(experts::ActivationRounded)),
     Mutant::new("combine_rounded_per_term", Stage::Experts, "the weighted sum is rounded after each term")
         .seen_in(&["mlx-lm#938", "TRT#16778", "Automodel#2591"])
         .port(|| Box::new(experts::RoundedPerTerm)),

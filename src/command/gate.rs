@@ -68,6 +68,7 @@ fn new_run(arguments: &cli::Gate, judged: &Judged) -> Result<(PathBuf, Record)> 
             next: "choose a name that can name a folder".into(),
         });
     }
+    let environment = environment(&judged.bench)?;
     let now = jiff::Timestamp::now();
     let folder = arguments.output.join(format!("{}-{name}", now.strftime("%Y%m%dT%H%M%SZ")));
     let next = "name a folder that can be written to with --output";
@@ -88,16 +89,23 @@ fn new_run(arguments: &cli::Gate, judged: &Judged) -> Result<(PathBuf, Record)> 
         sets: Vec::new(),
         controls: Vec::new(),
         bytes_read: Vec::new(),
-        environment: environment(&judged.bench)?,
+        environment,
         times: Times { started: now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(), phases: Vec::new() },
     };
     Ok((folder, record))
 }
 
 fn environment(bench: &dyn Bench) -> Result<Environment> {
-    let port = |precision| bench.port(precision).map(|port| port.describe());
-    let sides = vec![bench.reference().describe(), port(Precision::F32)?, port(Precision::Bf16)?];
-    console::warn_of_tf32(&sides[1]);
+    let mut sides = vec![bench.reference().describe()];
+    for precision in [Precision::F32, Precision::Bf16] {
+        match bench.port(precision) {
+            Ok(port) => sides.push(port.describe()),
+            // what a port refuses is for the gate to find
+            Err(Error::Tensor { .. } | Error::Checkpoint { .. }) => {}
+            Err(other) => return Err(other),
+        }
+    }
+    sides.iter().for_each(console::warn_of_tf32);
     Ok(Environment { sides })
 }
 

@@ -10,6 +10,9 @@ use diff::gate::{Golden, Set, planted, refuse_empty};
 use spec::{Case, Error, ModelConfig, Result, TokenId, hash};
 use std::path::{Path, PathBuf};
 
+/// Queries of the control sequence past the first full window, at least.
+const PAST_WINDOW: usize = 64;
+
 /// Everything a gate run is given.
 pub struct Judged {
     pub bench: Workbench,
@@ -43,7 +46,7 @@ pub fn read(arguments: &cli::Judged, switches: &Switches<'_>) -> Result<Judged> 
     let golden_path = golden_path(arguments, &gate);
     let golden = golden_path.as_ref().map(|path| Golden::read(path, &config)).transpose()?;
     let scan = checkpoint::examine(dir)?;
-    let control_case = control_case(&sets, gate.control_tokens)?;
+    let control_case = control_case(&sets, control_tokens(&gate, &config))?;
     let set_inputs = sets.iter().zip(abouts).map(|(set, about)| set_inputs(set, about)).collect();
     let inputs = Inputs {
         program: program()?,
@@ -157,6 +160,11 @@ fn cut(shape: &SetShape, streams: &[&[TokenId]]) -> Result<Vec<Case>> {
     let case =
         |(index, tokens): (usize, &[TokenId])| Case::new(format!("{}.{index}", shape.name), tokens.to_vec());
     sequences.into_iter().enumerate().map(case).collect()
+}
+
+/// Bugs of the window need queries that have a full one behind them.
+fn control_tokens(gate: &Gate, config: &ModelConfig) -> usize {
+    gate.control_tokens.max(config.sliding_window.map_or(0, |window| window + PAST_WINDOW))
 }
 
 /// The first sequence that is long enough, cut; or the longest there is.

@@ -71,6 +71,8 @@ pub struct Limit {
     pub why: String,
     /// What it was calibrated by: a measurement, or an argument.
     pub calibrated_by: String,
+    /// Why no planted bug is bound to this leg; left out where one is.
+    pub no_control: Option<String>,
 }
 
 impl Gate {
@@ -188,6 +190,20 @@ impl Applied {
             if legs.is_empty() || legs.iter().any(|leg| check.group(leg).is_none()) {
                 let expected = format!("legs of `{name}` that `{mutant}` must make fire");
                 return Err(refuse.of(&expected, &format!("{legs:?}")));
+            }
+        }
+        self.check_bound(check, refuse)
+    }
+
+    /// Each leg has a bug that must make it fire, or a reason why it has none.
+    fn check_bound(&self, check: &Check, refuse: &Refuse<'_>) -> Result<()> {
+        for (leg, limit) in &self.legs {
+            let bound = self.controls.values().flatten().any(|of| of == leg);
+            let reason = limit.no_control.as_ref().is_some_and(|reason| !reason.trim().is_empty());
+            if bound == reason {
+                let expected =
+                    format!("for `{leg}` of `{}`, a planted bug or `no_control` with why", check.name);
+                return Err(refuse.of(&expected, if bound { "both" } else { "neither" }));
             }
         }
         Ok(())

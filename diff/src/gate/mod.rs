@@ -41,10 +41,10 @@ pub use golden::Golden;
 
 use crate::compare::Progress;
 use bench::Planted;
-use checks::Group;
+use checks::{Arm, Group};
 use finding::judge_all;
 use limits::Gate;
-use record::{Finding, Phase, Record};
+use record::{Outcome, Phase, Record};
 use sequence::Sequence;
 use spec::{Case, Error, Result};
 use statics::Held;
@@ -115,42 +115,15 @@ pub fn run(
         held: &held,
         vectors: &held.vectors,
     };
-    let planted = planted(bench);
     let mut runner = Runner { record, save, progress };
-    for set in plan.sets {
-        runner.step(&format!("set {}", set.name), |record, progress| {
-            let found = set::measure(&context, set, progress)?;
-            record.findings.extend(judge_all(&found.measured, context.gate, Some(&set.name)));
-            record.sets.push(found.record);
-            record.bytes_read.push(found.bytes);
-            Ok(())
-        })?;
-    }
-    let mut sequence = None;
-    for (name, groups) in ONCE {
-        let applies = |group: &Group| checks::all().any(|check| applies(context.gate, check, *group));
-        let groups: Vec<Group> = groups.iter().copied().filter(applies).collect();
-        if !groups.is_empty() {
-            runner.step(name, |record, progress| {
-                let sequence = prepared(&mut sequence, &context, record, progress)?;
-                for group in groups {
-                    let measured = sequence.unmutated(&context, group, progress)?;
-                    let of_once =
-                        |finding: &Finding| checks::find(&finding.check).is_some_and(|check| !check.by_set);
-                    record
-                        .findings
-                        .extend(judge_all(&measured, context.gate, None).into_iter().filter(of_once));
-                }
-                Ok(())
-            })?;
-        }
-    }
-    for bound in control::bound(&context, &planted) {
-        runner.step(&bound.step(), |record, progress| {
-            let sequence = prepared(&mut sequence, &context, record, progress)?;
-            record.controls.push(control::run(&context, sequence, &bound, progress));
-            Ok(())
-        })?;
+    runner.step("census", |record, _| {
+        let measured = statics::census(bench.port(Arm::F32.precision()), held.tensors())?;
+        record.findings.extend(judge_all(&[measured], context.gate, None));
+        Ok(())
+    })?;
+    // a port that refuses its checkpoint cannot be asked anything else
+    if runner.record.findings.iter().all(|finding| finding.outcome != Outcome::Fail) {
+        steps(&context, plan, &mut runner)?;
     }
     let mut record = runner.record;
     verdict::sort(&mut record, plan);
@@ -159,16 +132,56 @@ pub fn run(
     Ok(record)
 }
 
+/// Everything that needs a port: sets, what is measured once, planted bugs.
+fn steps(context: &Context<'_>, plan: &Plan<'_>, runner: &mut Runner<'_>) -> Result<()> {
+    for set in plan.sets {
+        runner.step(&format!("set {}", set.name), |record, progress| {
+            let found = set::measure(context, set, progress)?;
+            record.findings.extend(judge_all(&found.measured, context.gate, Some(&set.name)));
+            record.sets.push(found.record);
+            record.bytes_read.push(found.bytes);
+            Ok(())
+        })?;
+    }
+    let mut sequence = None;
+    for (name, groups) in ONCE {
+        let groups: Vec<Group> =
+            groups.iter().copied().filter(|group| applies(context.gate, *group)).collect();
+        if groups.is_empty() {
+            continue;
+        }
+        runner.step(name, |record, progress| {
+            let sequence = prepared(&mut sequence, context, record, progress)?;
+            for group in groups {
+                let measured = sequence.unmutated(context, group, progress)?;
+                record.findings.extend(judge_all(&measured, context.gate, None));
+            }
+            Ok(())
+        })?;
+    }
+    let planted = planted(context.bench);
+    for bound in control::bound(context, &planted) {
+        runner.step(&bound.step(), |record, progress| {
+            let sequence = prepared(&mut sequence, context, record, progress)?;
+            record.controls.push(control::run(context, sequence, &bound, progress));
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
 /// What is measured once, by step.
 const ONCE: [(&str, &[Group]); 4] = [
-    ("tensors", &[Group::Census, Group::Weights]),
+    ("tensors", &[Group::Weights]),
     ("harness", &[Group::Product, Group::ForcingExact, Group::ForcingActive]),
     ("head and schedules", &[Group::Head, Group::Chunk, Group::Decode]),
     ("golden outputs", &[Group::Golden]),
 ];
 
-fn applies(gate: &Gate, check: &checks::Check, group: Group) -> bool {
-    gate.checks.contains_key(check.name) && check.legs.iter().any(|(_, of)| *of == group)
+/// Whether some check that the gate applies needs a group.
+fn applies(gate: &Gate, group: Group) -> bool {
+    let needs = |check: &checks::Check| check.legs.iter().any(|(_, of)| *of == group);
+    checks::all().any(|check| gate.checks.contains_key(check.name) && needs(check))
 }
 
 /// The sequence, prepared when it is first needed; its bytes are recorded once, also by a run that goes on.

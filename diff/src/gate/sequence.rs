@@ -16,7 +16,7 @@ use spec::{Error, Precision, Result, Routing, Run, Schedule, Side};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-/// The sequence, passed by the reference, and the unmutated port's floor on it.
+/// The sequence, passed by the reference, and the judged port's floor on it.
 pub(crate) struct Sequence<'a> {
     pub(crate) passed: Passed<'a>,
     floor: LogitsRows,

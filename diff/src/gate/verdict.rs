@@ -10,20 +10,7 @@ pub(super) fn of(record: &Record, gate: &Gate) -> (Option<Verdict>, Vec<String>)
     let mut reasons = Vec::new();
     let failed: Vec<&Finding> = record.findings.iter().filter(|f| f.outcome == Outcome::Fail).collect();
     reasons.extend(failed.iter().map(|finding| failure(finding)));
-    let mut void: Vec<String> = record
-        .findings
-        .iter()
-        .filter(|finding| finding.outcome == Outcome::Void)
-        .map(|finding| format!("{} compared nothing", name(finding)))
-        .collect();
-    for check in checks::all().filter(|check| gate.checks.contains_key(check.name)) {
-        for (leg, _) in check.legs {
-            let found = record.findings.iter().any(|f| f.check == check.name && f.leg == *leg);
-            if !found {
-                void.push(format!("{} {leg} was not measured", check.name));
-            }
-        }
-    }
+    let void = void(record, gate);
     let missed: Vec<String> = record.controls.iter().filter(|control| !control.caught).map(missed).collect();
     let verdict = match (failed.is_empty(), void.is_empty(), missed.is_empty()) {
         (false, _, _) => Verdict::Fail,
@@ -31,12 +18,32 @@ pub(super) fn of(record: &Record, gate: &Gate) -> (Option<Verdict>, Vec<String>)
         (true, true, false) => Verdict::Incomplete,
         (true, true, true) => Verdict::Pass,
     };
-    reasons.extend(void);
+    // a port that refuses its checkpoint leaves the rest unmeasured, which then says nothing new
+    if verdict == Verdict::Void {
+        reasons.extend(void);
+    }
     // power is only asked of a port that passed
     if verdict == Verdict::Incomplete {
         reasons.extend(missed);
     }
     (Some(verdict), reasons)
+}
+
+/// Legs that compared nothing. A leg may have no rows on one set (texts shorter than the window), but not on
+/// all.
+fn void(record: &Record, gate: &Gate) -> Vec<String> {
+    let mut void = Vec::new();
+    for check in checks::all().filter(|check| gate.checks.contains_key(check.name)) {
+        for (leg, _) in check.legs {
+            let mut found = record.findings.iter().filter(|f| f.check == check.name && f.leg == *leg);
+            if found.clone().next().is_none() {
+                void.push(format!("{} {leg} was not measured", check.name));
+            } else if found.all(|finding| finding.outcome == Outcome::Void) {
+                void.push(format!("{} {leg} compared nothing", check.name));
+            }
+        }
+    }
+    void
 }
 
 fn name(finding: &Finding) -> String {

@@ -41,7 +41,11 @@ pub fn bugs() -> Vec<Bug> {
         }),
         bug("tf32", PlantedIn::Reference, nothing),
         bug("crashes", PlantedIn::Port, |_| {
-            Err(Error::Engine { engine: "table", doing: "load", message: "the table is on fire".into() })
+            Err(Error::Engine {
+                engine: "table",
+                doing: "load".into(),
+                message: "the table is on fire".into(),
+            })
         }),
         bug("harmless", PlantedIn::Port, nothing),
     ];

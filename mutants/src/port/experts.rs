@@ -17,6 +17,15 @@ impl Steps for SwappedGate {
     }
 }
 
+/// Sigmoid and both products each rounded to the rows' dtype.
+pub struct ActivationRounded;
+
+impl Steps for ActivationRounded {
+    fn activate(&self, gate: &Array, up: &Array) -> Op {
+        gate.multiply(mlx_rs::ops::sigmoid(gate)?)?.multiply(up)
+    }
+}
+
 /// Half the shared expert.
 pub struct SharedHalf;
 

@@ -1,6 +1,6 @@
 //! Bugs of the norms (K7, K9).
 
-use mlx_rs::Array;
+use mlx_rs::{Array, Dtype};
 use port::attention::Rope;
 use port::engine::Op;
 use port::{Correct, Steps};
@@ -12,6 +12,20 @@ impl Steps for OnePlusWeight {
     fn norm(&self, x: &Array, weight: &Array, eps: f32) -> Op {
         let weight = weight.add(Array::from_f32(1.0))?.as_dtype(weight.dtype())?;
         Correct.norm(x, &weight, eps)
+    }
+}
+
+/// Squares and their mean rounded to bf16 in a bf16 port, in every norm.
+pub struct StatisticsRounded;
+
+impl Steps for StatisticsRounded {
+    fn norm(&self, x: &Array, weight: &Array, eps: f32) -> Op {
+        if x.dtype() == Dtype::Float32 {
+            return Correct.norm(x, weight, eps);
+        }
+        let eps = Array::from_f32(eps).as_dtype(x.dtype())?;
+        let mean = x.multiply(x)?.mean_axis(-1, true)?;
+        x.multiply(mean.add(eps)?.rsqrt()?)?.multiply(weight)
     }
 }
 
