@@ -7,6 +7,7 @@ use super::pass::Emulation;
 use super::record::Bucket;
 use super::rows::{RowKey, Rows};
 use super::tally::{RouterTally, place};
+use super::top1;
 use crate::compare::Progress;
 use crate::compare::ledger::Ledger;
 use crate::spool::Spool;
@@ -236,8 +237,5 @@ fn words(bucket: &Bucket) -> String {
 /// The legs that the free bf16 run gives, beside the emulation's.
 pub(crate) fn measure_free(rows: &Rows<'_>, run: &PortRun, emulation: &Emulation) -> Vec<Measurement> {
     let kl = Measurement::new("free.kl", "mean", rows.positions(), run.logits.mean());
-    let (port, reached) = (run.logits.confident(), emulation.free.confident());
-    let shortfall = Measurement::new("free.top1", "shortfall", port.of, reached.rate - port.rate);
-    let words = format!("port {} and emulation {} of {}", port.count, reached.count, port.of);
-    vec![kl.calibrated(emulation.free.mean()), shortfall.at(words)]
+    vec![kl.calibrated(emulation.free.mean()), top1::leg(&run.logits, &emulation.free)]
 }

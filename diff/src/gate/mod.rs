@@ -33,6 +33,7 @@ mod sequence;
 mod set;
 mod statics;
 mod tally;
+mod top1;
 mod ulp;
 mod verdict;
 

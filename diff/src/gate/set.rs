@@ -1,16 +1,15 @@
 //! One set of text: the reference's pass, then the port in f32 and in bf16, layer by layer and end to end.
 
 use super::Context;
-use super::bootstrap::{Block, blocks, percentiles};
 use super::checks::{Arm, NLL_MUTANTS, NLL_RECORDED};
 use super::end_to_end::{PortRun, PortRunOf, measure_forced, measure_free, sorted_floor};
 use super::finding::Measurement;
 use super::logits::LogitsRows;
 use super::pass::{self, Emulation, Passed};
-use super::record::{Branches, BytesRead, LayerRecord, PairedTop1, Router, RunName, RunRecord, SetRecord};
+use super::record::{Branches, BytesRead, LayerRecord, Router, RunName, RunRecord, SetRecord};
 use super::reinjected::{self, PortLayer, measure_bf16, measure_f32};
 use super::rows::Rows;
-use super::{Set, nll};
+use super::{Set, nll, top1};
 use crate::compare::Progress;
 use spec::{LayerId, Result, Routing, Schedule, Side};
 
@@ -45,7 +44,7 @@ pub(crate) fn measure(context: &Context<'_>, set: &Set, progress: &mut dyn Progr
         name: set.name.clone(),
         layers: layer_records(rows, &f32, &bf16, emulation),
         runs: run_records(rows, &f32, &bf16, emulation, chunk),
-        top1: Some(paired_top1(&bf16.free.logits, &emulation.free)),
+        top1: Some(top1::paired(&bf16.free.logits, &emulation.free)),
         nll,
     };
     let bytes = bytes_read(&set.name, &passed);
@@ -157,22 +156,4 @@ fn run_records(
         (RunName::EmulationFree, &emulation.free),
     ];
     runs.into_iter().map(|(name, logits)| logits.record(name, rows.cases, chunk)).collect()
-}
-
-/// The emulation's rate minus the port's, both arms drawn together.
-fn paired_top1(port: &LogitsRows, emulation: &LogitsRows) -> PairedTop1 {
-    let pair = |(port, reached): (&Vec<Option<bool>>, &Vec<Option<bool>>)| -> Vec<Block> {
-        let position = |(port, reached): (&Option<bool>, &Option<bool>)| match (port, reached) {
-            (Some(port), Some(reached)) => {
-                Block { sum: f64::from(u8::from(*reached)) - f64::from(u8::from(*port)), weight: 1.0 }
-            }
-            // confidence is the reference's, the same for both arms
-            _ => Block::default(),
-        };
-        port.iter().zip(reached).map(position).collect()
-    };
-    let sequences: Vec<Vec<Block>> = port.kept.iter().zip(&emulation.kept).map(pair).collect();
-    let blocks = blocks(&sequences, |block| *block);
-    let [low, high] = percentiles(&blocks, [0.025, 0.975]);
-    PairedTop1 { blocks: blocks.len(), shortfall: super::bootstrap::mean(&blocks), low, high }
 }

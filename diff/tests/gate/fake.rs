@@ -1,8 +1,8 @@
 //! Both sides as tables, for two layers, hidden size 2, 4 experts, 2 per token, 3 tokens in the vocabulary.
 //!
-//! Nothing is computed from weights: every row is written down in [`honest`], the port's arms and the emulation
-//! are edits of it, so each finding can be worked out by hand. What a table cannot be is told apart in
-//! [`Port::logits`]: logits depend on the experts that were executed.
+//! Nothing is computed from weights: every row is written down in [`honest`], the port's arms and the
+//! emulation are edits of it, so each finding can be worked out by hand. What a table cannot be is told
+//! apart in [`Port::logits`]: logits depend on the experts that were executed.
 
 use diff::gate::bench::{Bench, Idle, Lane, Planted, PlantedIn};
 use ndarray::{Array2, ArrayView2};

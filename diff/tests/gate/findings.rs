@@ -32,6 +32,11 @@ const ROUTER_LOGITS: Edit = |row, values| {
         values[0] += 0.5;
     }
 };
+const ROUTER_LOGITS_NUDGED: Edit = |row, values| {
+    if row.is("short-0", Some(0), Site::RouterLogits, 0) {
+        values[0] += 0.0625;
+    }
+};
 const OTHER_SET: Edit = |row, values| {
     if row.is("short-1", Some(0), Site::ShadowChoice, 3) {
         values[1] = 1.0;
@@ -71,17 +76,21 @@ const ROUTED: Edit = |row, values| {
 #[rstest]
 // 0.5 of a norm of 5
 #[case::branch("layer.branch", "attn.max", &[BRANCH], &[], 0.1, 18, "layer 1, short-0, position 2")]
-#[case::past_window("layer.branch", "attn.max.past_window", &[BRANCH], &[], 0.1, 14, "layer 1, short-0, position 2")]
+#[case::past_window("layer.branch", "attn.max.past_window", &[BRANCH], &[], 0.1, 14,
+    "layer 1, short-0, position 2")]
 #[case::of_few_the_median_is_blind("layer.branch", "attn.median", &[BRANCH], &[], 0.0, 18, "layer 0")]
 // sqrt(0.25 / 36) of sqrt((2.1^2 + 1.1^2) / 2)
 #[case::sigma("router.logits", "sigma", &[ROUTER_LOGITS], &[], 0.083_333_333 / 1.676_305_5, 18, "layer 0")]
 #[case::flip("router.selection", "flips.f32", &[OTHER_SET], &[], 1.0, 18, "layer 0, short-1, position 3")]
 #[case::set("router.selection", "sets", &[OTHER_SET], &[], 1.0, 18, "layer 0, short-1, position 3")]
-#[case::flip_bf16("router.selection", "flips.bf16", &[], &[OTHER_SET], 1.0, 18, "layer 0, short-1, position 3")]
-#[case::own_scores("router.selection", "flips.f32", &[OWN_SCORES], &[], 1.0, 18, "layer 1, short-0, position 2")]
+#[case::flip_bf16("router.selection", "flips.bf16", &[], &[OTHER_SET], 1.0, 18,
+    "layer 0, short-1, position 3")]
+#[case::own_scores("router.selection", "flips.f32", &[OWN_SCORES], &[], 1.0, 18,
+    "layer 1, short-0, position 2")]
 #[case::share("router.sigma", "share", &[], &[OTHER_SET], 1.0 / 18.0, 18, "1 of 18 rows")]
-// gap 1.1 - -0.6 over sigma 0.5 / 6
-#[case::largest_z("router.sigma", "largest_z", &[], &[OTHER_SET, ROUTER_LOGITS], 1.7 / (0.5 / 6.0), 18,
+// gap 1.1 - -0.6 over sigma 0.0625 / 6
+#[case::largest_z("router.sigma", "largest_z", &[], &[OTHER_SET, ROUTER_LOGITS_NUDGED],
+    1.7 / (0.0625 / 6.0), 18,
     "layer 0, short-1, position 3")]
 #[case::weights("router.weights", "max", &[WEIGHT], &[], 0.1, 36, "layer 0")]
 #[case::embedding("layer.embedding", "f32", &[EMBEDDING], &[], 1.0, 18, "")]

@@ -1,4 +1,5 @@
-//! A gate of all checks with the limits of `trained.json`, bound to the planted bugs of tables, and how it is run.
+//! A gate of all checks with the limits of `trained.json`, bound to the planted bugs of tables, and how it is
+//! run.
 
 use crate::fake::{Bug, Fake, Port, Row, no_such_tensor};
 use diff::compare::CaseInfo;
@@ -102,8 +103,24 @@ pub fn json_gate() -> Value {
     gate
 }
 
-/// Reads a gate for the bugs of the fake.
+/// Reads a gate for the bugs of the fake. A leg that no bug is bound to is given a reason.
 pub fn gate_of(json: &Value) -> Gate {
+    let mut json = json.clone();
+    for applied in json["checks"].as_object_mut().unwrap().values_mut() {
+        let bound: Vec<Value> = applied["controls"]
+            .as_object()
+            .unwrap()
+            .values()
+            .flat_map(|legs| legs.as_array().unwrap().clone())
+            .collect();
+        for (leg, limit) in applied["legs"].as_object_mut().unwrap() {
+            let limit = limit.as_object_mut().unwrap();
+            limit.remove("no_control");
+            if !bound.contains(&Value::from(leg.as_str())) {
+                limit.insert("no_control".into(), "another leg of the check has one".into());
+            }
+        }
+    }
     let known: Vec<String> = planted(&Fake::new()).into_iter().map(|planted| planted.id).collect();
     Gate::parse(&json.to_string(), Path::new("gates/table.json"), &known).unwrap()
 }

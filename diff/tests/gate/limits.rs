@@ -45,23 +45,32 @@ fn without(value: &mut Value, key: &str) {
 #[case::unknown_key(|g: &mut Value| g["extra"] = 1.into(), &["extra"])]
 #[case::unknown_key_of_a_leg(|g: &mut Value| leg(g, "layer.head", "error")["valeu"] = 1.into(), &["valeu"])]
 #[case::no_why(|g: &mut Value| without(leg(g, "layer.head", "error"), "why"), &["why"])]
-#[case::empty_why(|g: &mut Value| leg(g, "layer.head", "error")["why"] = " ".into(), &["why", "error", "layer.head"])]
+#[case::empty_why(|g: &mut Value| leg(g, "layer.head", "error")["why"] = " ".into(), &["why", "error",
+    "layer.head"])]
 #[case::empty_calibrated_by(|g: &mut Value| leg(g, "layer.head", "error")["calibrated_by"] = "".into(),
     &["calibrated_by", "error", "layer.head"])]
-#[case::missing_leg(|g: &mut Value| without(&mut g["checks"]["forced.kl"]["legs"], "growth"), &["growth", "forced.kl"])]
-#[case::unknown_leg(|g: &mut Value| { let same = leg(g, "forced.kl", "mean").clone(); *leg(g, "forced.kl", "mode") = same },
+#[case::missing_leg(|g: &mut Value| without(&mut g["checks"]["forced.kl"]["legs"], "growth"), &["growth",
+    "forced.kl"])]
+#[case::unknown_leg(|g: &mut Value| { let same = leg(g, "forced.kl", "mean").clone(); *leg(g, "forced.kl",
+    "mode") = same },
     &["mode", "forced.kl"])]
 #[case::unknown_check(|g: &mut Value| g["not_applicable"]["forced.luck"] = "no".into(), &["forced.luck"])]
-#[case::both(|g: &mut Value| g["not_applicable"]["forced.kl"] = "no".into(), &["forced.kl", "reason against it"])]
+#[case::both(|g: &mut Value| g["not_applicable"]["forced.kl"] = "no".into(), &["forced.kl",
+    "reason against it"])]
 #[case::neither(|g: &mut Value| without(&mut g["checks"], "forced.kl"), &["forced.kl", "neither"])]
-#[case::empty_reason(|g: &mut Value| g["not_applicable"]["kernel.gather"] = "".into(), &["kernel.gather", "an empty reason"])]
-#[case::not_built_and_not_said(|g: &mut Value| without(&mut g["not_applicable"], "kernel.gather"), &["kernel.gather", "nothing"])]
-#[case::unknown_bug(|g: &mut Value| g["checks"]["forced.kl"]["controls"]["gremlin"] = json!(["mean"]), &["gremlin", "forced.kl"])]
-#[case::bug_on_unknown_leg(|g: &mut Value| g["checks"]["forced.kl"]["controls"]["renorm_topk"] = json!(["mode"]),
+#[case::empty_reason(|g: &mut Value| g["not_applicable"]["kernel.gather"] = "".into(), &["kernel.gather",
+    "an empty reason"])]
+#[case::not_built_and_not_said(|g: &mut Value| without(&mut g["not_applicable"], "kernel.gather"),
+    &["kernel.gather", "nothing"])]
+#[case::unknown_bug(|g: &mut Value| g["checks"]["forced.kl"]["controls"]["gremlin"] = json!(["mean"]),
+    &["gremlin", "forced.kl"])]
+#[case::bug_on_unknown_leg(
+    |g: &mut Value| g["checks"]["forced.kl"]["controls"]["renorm_topk"] = json!(["mode"]),
     &["mode", "renorm_topk", "forced.kl"])]
 #[case::bug_on_no_leg(|g: &mut Value| g["checks"]["forced.kl"]["controls"]["renorm_topk"] = json!([]),
     &["[]", "renorm_topk", "forced.kl"])]
-#[case::no_controls(|g: &mut Value| g["checks"]["forced.kl"]["controls"] = json!({}), &["planted bug", "forced.kl"])]
+#[case::no_controls(|g: &mut Value| g["checks"]["forced.kl"]["controls"] = json!({}), &["planted bug",
+    "forced.kl"])]
 #[case::factor_of_zero(|g: &mut Value| leg(g, "forced.bf16", "mean")["times_calibrator"] = 0.into(),
     &["times_calibrator 0", "mean", "forced.bf16"])]
 #[case::factor_below_zero(|g: &mut Value| leg(g, "forced.bf16", "mean")["times_calibrator"] = (-1).into(),

@@ -1,5 +1,5 @@
-//! The gate against values worked out by hand: its limits, its findings, its files, and whole runs on sides that
-//! are tables.
+//! The gate against values worked out by hand: its limits, its findings, its files, and whole runs on sides
+//! that are tables.
 
 mod controls;
 mod fake;

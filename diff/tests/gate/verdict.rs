@@ -36,6 +36,9 @@ fn verdict(missed: bool, one_token: bool, wrong: bool) -> Record {
 #[case(true, false, false, Verdict::Incomplete)]
 #[case(false, false, true, Verdict::Fail)]
 #[case(true, false, true, Verdict::Fail)]
+#[case(false, true, false, Verdict::Void)]
+#[case(true, true, false, Verdict::Void)]
+#[case(true, true, true, Verdict::Fail)]
 fn the_gravest_says_the_verdict(
     #[case] missed: bool,
     #[case] one_token: bool,
