@@ -72,7 +72,14 @@ fn new_run(arguments: &cli::Gate, judged: &Judged) -> Result<(PathBuf, Record)> 
     let now = jiff::Timestamp::now();
     let folder = arguments.output.join(format!("{}-{name}", now.strftime("%Y%m%dT%H%M%SZ")));
     let next = "name a folder that can be written to with --output";
-    std::fs::create_dir_all(&folder).map_err(Error::io("create folder", &folder, next))?;
+    std::fs::create_dir_all(&arguments.output).map_err(Error::io(
+        "create folder",
+        &arguments.output,
+        next,
+    ))?;
+    // a folder of that name is another run's, begun in the same second
+    let next = "start it again in a second, give it another --name, or name another --output";
+    std::fs::create_dir(&folder).map_err(Error::io("create folder", &folder, next))?;
     let not_applicable = judged
         .gate
         .not_applicable
@@ -130,8 +137,11 @@ fn resumable(folder: &Path, record: Record, now: &Inputs) -> Result<Record> {
     if switches(&record.inputs) != switches(now) {
         changed.push("planted bugs".into());
     }
+    if record.inputs.lock != now.lock {
+        changed.push("lock".into());
+    }
     if changed.is_empty() {
-        changed.push("lock, chunk or names of texts".into());
+        changed.push("name of the checkpoint or of a text".into());
     }
     let next = "give the same arguments as at first, or start a new run";
     Err(refuse("what the run began with", format!("another {}", changed.join(", ")), next))

@@ -185,12 +185,15 @@ fn golden_path(arguments: &cli::Judged, gate: &Gate) -> Option<PathBuf> {
 }
 
 fn set_inputs(set: &Set, about: String) -> SetInputs {
-    let ids: Vec<u8> =
-        set.cases.iter().flat_map(|case| case.tokens.iter().flat_map(|id| id.0.to_le_bytes())).collect();
+    let numbers = |case: &Case| -> Vec<u32> {
+        let len = u32::try_from(case.len()).expect("a sequence of fewer than 2^32 tokens");
+        [len].into_iter().chain(case.tokens.iter().map(|id| id.0)).collect()
+    };
+    let bytes: Vec<u8> = set.cases.iter().flat_map(numbers).flat_map(u32::to_le_bytes).collect();
     SetInputs {
         name: set.name.clone(),
         about,
-        tokens_sha256: hash::of_bytes(&ids),
+        tokens_sha256: hash::of_bytes(&bytes),
         cases: set.cases.iter().map(case_info).collect(),
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Absent on purpose: limits (a gate file has them) and how anything is measured.
 
+use super::record::Bound;
 use spec::Precision;
 
 /// What is measured in one go: the unit a control runs.
@@ -183,6 +184,15 @@ pub fn find(name: &str) -> Option<&'static Check> {
 }
 
 impl Check {
+    /// Which way its limits bound.
+    pub fn bound(&self) -> Bound {
+        match self.name {
+            "harness.forcing_active" => Bound::AtLeast,
+            "nll.bits_per_byte" => Bound::Above,
+            _ => Bound::AtMost,
+        }
+    }
+
     /// What gives a leg; `None` for no leg of this check.
     pub fn group(&self, leg: &str) -> Option<Group> {
         self.legs.iter().find(|(name, _)| *name == leg).map(|(_, group)| *group)

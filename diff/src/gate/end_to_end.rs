@@ -178,6 +178,13 @@ pub(crate) fn in_order_of_id(choices: &Choices) -> Choices {
     sorted
 }
 
+/// Whether a forced run executed the reference's choices, in order. Where it did not, nothing forced was
+/// measured.
+fn obeyed(rows: &Rows<'_>, run: &PortRun) -> bool {
+    run.executed.len() == rows.choices.len()
+        && run.executed.iter().zip(&rows.choices).all(|(executed, forced)| executed.choices == *forced)
+}
+
 /// The legs that a forced run gives.
 pub(crate) fn measure_forced(
     arm: Arm,
@@ -202,6 +209,12 @@ pub(crate) fn measure_forced(
         Arm::Bf16 => {
             let leg = Measurement::new("forced.bf16", "mean", rows.positions(), logits.mean());
             legs.push(leg.calibrated(emulation.forced.mean()));
+        }
+    }
+    if !obeyed(rows, run) {
+        for leg in legs.iter_mut().filter(|leg| ["forced.kl", "forced.bf16"].contains(&leg.check)) {
+            leg.value = f64::NAN;
+            leg.place = "other experts ran than were forced".into();
         }
     }
     legs

@@ -9,7 +9,7 @@ use super::record::Bound;
 use serde::Deserialize;
 use spec::unique_json::UniqueMap;
 use spec::{Error, Result};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Version of the JSON form.
@@ -89,8 +89,10 @@ impl Gate {
         let refuse = Refuse { path };
         let UniqueMap(map) = serde_json::from_str(text)
             .map_err(|e| refuse.of("valid JSON with each key once", &e.to_string()))?;
-        let gate: Gate = serde_json::from_value(map.into())
-            .map_err(|e| refuse.of("the keys of a gate file", &e.to_string()))?;
+        let value = serde_json::Value::from(map);
+        let gate: Gate = serde_path_to_error::deserialize(value).map_err(|e| {
+            refuse.of(&format!("the keys of a gate file at `{}`", e.path()), &e.inner().to_string())
+        })?;
         gate.check(&refuse, known)?;
         Ok(gate)
     }
@@ -122,8 +124,10 @@ impl Gate {
         if let Some((key, _)) = positive.into_iter().chain(of_sets).find(|(_, number)| *number == 0) {
             return Err(refuse.of(&format!("`{key}` of at least 1"), "0"));
         }
-        if self.sets.is_empty() {
-            return Err(refuse.of("at least one set of text", "none"));
+        let names: BTreeSet<&str> = self.sets.iter().map(|set| set.name.as_str()).collect();
+        if names.is_empty() || names.len() < self.sets.len() {
+            let found = format!("{} sets with {} names", self.sets.len(), names.len());
+            return Err(refuse.of("sets of text, each with a name of its own", &found));
         }
         for check in checks::all() {
             let reason = self.not_applicable.get(check.name);
@@ -170,6 +174,10 @@ impl Applied {
                 return Err(
                     refuse.of(&format!("`why` and `calibrated_by` of `{leg}` of `{name}`"), "no words")
                 );
+            }
+            if limit.bound != check.bound() {
+                let expected = format!("bound {:?} for `{leg}` of `{name}`", check.bound());
+                return Err(refuse.of(&expected, &format!("{:?}", limit.bound)));
             }
             let factor = limit.times_calibrator.unwrap_or(1.0);
             if !limit.value.is_finite() || !factor.is_finite() || factor <= 0.0 {

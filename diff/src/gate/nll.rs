@@ -29,7 +29,7 @@ pub(crate) fn record(lanes: &[Lane], mutants: &[&str]) -> NllRecord {
 
 /// One leg: what the bug costs, at the 1st percentile.
 pub(crate) fn leg(name: &'static str, tokens: usize, damage: &Damage) -> Measurement {
-    let half_width = damage.nats_per_token - damage.p1;
+    let half_width = (damage.nats_per_token - damage.p1).max(f64::MIN_POSITIVE);
     // how many of its half-widths the damage is above zero, upside down; below zero, beyond 1
     let excess = if damage.nats_per_token > 0.0 {
         half_width / damage.nats_per_token

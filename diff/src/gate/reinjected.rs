@@ -94,8 +94,8 @@ struct LayerRecorder<'a> {
     layer: LayerId,
     /// The layer's inputs, where elementwise sites are wanted.
     inputs: Option<&'a [Array2<f32>]>,
-    /// The router logits of the call at hand; its choices come after them.
-    logits: Option<Array2<f32>>,
+    /// The router logits of the call at hand, and where they belong; its choices come after them.
+    logits: Option<(At, Array2<f32>)>,
     found: PortLayer,
 }
 
@@ -113,7 +113,7 @@ impl Recorder for LayerRecorder<'_> {
             Site::AttnBranch | Site::MoeBranch => self.found.tally.take(self.rows, at.run, at, found),
             Site::RouterLogits => {
                 self.found.logits_in_bf16.add(found);
-                self.logits = Some(found.to_owned());
+                self.logits = Some((at.clone(), found.to_owned()));
                 self.found.tally.take(self.rows, at.run, at, found)
             }
             Site::ShadowChoice => {
@@ -133,7 +133,8 @@ impl Recorder for LayerRecorder<'_> {
 impl LayerRecorder<'_> {
     /// The exact flip test: with s = f32(logit + bias), every chosen expert's s is at least every other's.
     fn flips(&mut self, at: &At, found: ArrayView2<'_, f32>) {
-        let logits = self.logits.take().expect("router logits come before what is chosen by them");
+        let (of, logits) = self.logits.take().expect("router logits come before what is chosen by them");
+        assert_eq!((of.run, of.rows), (at.run, at.rows.clone()), "choices of the rows whose logits came");
         for ((logits, chosen), position) in logits.rows().into_iter().zip(found.rows()).zip(at.rows.clone()) {
             let scores = selection_scores(logits, self.rows.bias(self.layer));
             if !obeys(&scores, chosen.iter().copied()) {
@@ -339,7 +340,7 @@ fn flips_leg(leg: &'static str, rows: &Rows<'_>, layers: &[PortLayer]) -> Measur
 }
 
 fn sets_leg(rows: &Rows<'_>, layers: &[PortLayer]) -> Measurement {
-    let (mut count, mut of, mut first) = (0, 0, String::new());
+    let (mut count, mut of, mut first) = (0_usize, 0, String::new());
     for (index, layer) in layers.iter().enumerate() {
         of += layer.tally.router.rows();
         let beyond = layer.tally.router.differing.iter().filter(|row| router::is_beyond_tie(row.gap));

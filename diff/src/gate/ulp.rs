@@ -12,6 +12,7 @@ use half::bf16;
 use ndarray::{Array2, ArrayView2, Axis, s};
 use spec::{At, LayerId, ModelConfig, Site};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// The sites of a layer that are needed beside those of [`super::reinjected`].
 pub(crate) const SITES: [Site; 16] = [
@@ -39,7 +40,9 @@ const KINDS: [&str; 4] = ["norm", "rope", "activation", "weighted_sum"];
 /// Outputs by kind of step.
 #[derive(Debug, Default)]
 pub(crate) struct UlpTally {
-    /// Rows of the call at hand that a later site is made from.
+    /// The run and rows of the call at hand.
+    call: (usize, Range<usize>),
+    /// Its rows that a later site is made from.
     held: BTreeMap<Site, Array2<f32>>,
     counts: [Counts; KINDS.len()],
 }
@@ -55,6 +58,10 @@ impl UlpTally {
     /// before it. `input`: the layer's, `[T, H]`.
     pub(crate) fn take(&mut self, rows: &Rows<'_>, input: &Array2<f32>, at: &At, found: ArrayView2<'_, f32>) {
         let layer = at.layer.expect("elementwise sites are of a layer");
+        if self.call != (at.run, at.rows.clone()) {
+            self.call = (at.run, at.rows.clone());
+            self.held.clear();
+        }
         let norm = |x: &Array2<f64>, name: &str| {
             let weight = &rows.vectors[&format!("model.layers.{layer}.{name}.weight")];
             rms_norm(x, weight, rows.config.rms_norm_eps)
@@ -86,15 +93,12 @@ impl UlpTally {
             _ => None,
         };
         if let Some((kind, exact)) = kind_and_exact {
+            assert_eq!(exact.dim(), found.dim(), "rows of {} and of what it is made from", at.site);
             let off = exact.iter().zip(found).filter(|(exact, found)| is_off(**exact, **found)).count();
             self.counts[kind].off += off;
             self.counts[kind].of += found.len();
         }
-        if at.rows.end == rows.cases[at.run].len() && at.site == Site::MoeBranch {
-            self.held.clear();
-        } else {
-            self.held.insert(at.site, found.to_owned());
-        }
+        self.held.insert(at.site, found.to_owned());
     }
 
     fn wide(&self, site: Site) -> Array2<f64> {

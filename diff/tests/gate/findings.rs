@@ -98,7 +98,6 @@ const ROUTED: Edit = |row, values| {
 #[case::head_dtype("dtype.head", "f32", &[LOGITS_IN_BF16], &[], 3.0 / 27.0, 27, "")]
 #[case::head_dtype_bf16("dtype.head", "bf16", &[], &[LOGITS_IN_BF16], 3.0 / 27.0, 27, "")]
 #[case::top1("forced.top1", "changes", &[LOGITS_ROW], &[], 1.0, 9, "")]
-#[case::shortfall("free.top1", "shortfall", &[], &[LOGITS_ROW], 1.0 / 9.0, 9, "port 8 and emulation 9 of 9")]
 #[case::ulp("site.bf16_ulp", "weighted_sum", &[], &[ROUTED], 1.0 / 18.0, 36, "layer 0")]
 fn one_row_gives_one_finding(
     #[case] check: &str,
@@ -167,4 +166,27 @@ fn likelihood_and_damage_of_a_table_follow_from_its_logits() {
     assert_close(nll.bits_per_token, reference / 2_f64.ln());
     let mutant = (3.0 * total([0.0, 8.0, 4.0]) + 4.0 * total([0.0, 8.0, 5.0])) / 7.0;
     assert_close(nll.damage[0].nats_per_token, mutant - reference);
+}
+
+#[test]
+fn one_token_of_nine_is_a_shortfall_that_other_text_need_not_show() {
+    let record = with(&[], &[LOGITS_ROW]);
+    let found = finding(&record, Some("short"), "free.top1", "shortfall");
+    // a third of all draws leave out the one block that holds it
+    assert_eq!((found.value, found.rows, found.outcome), (0.0, 9, Outcome::Pass));
+    assert_eq!(found.place, "port 8 and emulation 9 of 9; 11.11 points short");
+    let paired = record.sets[0].top1.as_ref().unwrap();
+    assert_close(paired.shortfall, 1.0 / 9.0);
+    assert_eq!(paired.blocks, 48);
+}
+
+#[test]
+fn a_port_that_loses_every_confident_token_falls_short_whatever_the_text() {
+    let all: Edit = |row, values| {
+        if row.site == Site::Logits {
+            *values = LOGITS_OF_OTHERS.to_vec();
+        }
+    };
+    let found = finding(&with(&[], &[all]), Some("short"), "free.top1", "shortfall").clone();
+    assert_eq!((found.value, found.limit, found.outcome), (1.0, 0.01, Outcome::Fail));
 }

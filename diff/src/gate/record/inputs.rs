@@ -73,7 +73,7 @@ pub struct SetInputs {
     pub name: String,
     /// Where the tokens came from.
     pub about: String,
-    /// SHA-256 of the token ids, as little-endian u32, sequence after sequence.
+    /// SHA-256 of each sequence's length and token ids, as little-endian u32, sequence after sequence.
     pub tokens_sha256: String,
     /// The sequences.
     pub cases: Vec<CaseInfo>,
