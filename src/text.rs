@@ -123,7 +123,7 @@ fn from_bytes(
     })
 }
 
-/// All tokens of a text file, uncut, and one line about them. Errors: as [`read`], but an empty text has none.
+/// All tokens of a text file, uncut, and a line about them. Errors: as [`read`], but an empty text has none.
 pub fn whole(checkpoint: &Path, config: &ModelConfig, path: &Path) -> Result<(Vec<TokenId>, String)> {
     stream(from_text(checkpoint, config, path)?)
 }

@@ -1,4 +1,4 @@
-//! What `assay gate` judges and `assay freeze` freezes: checkpoint, gate file, texts, golden outputs, program.
+//! What `assay gate` judges and `assay freeze` freezes: checkpoint, gate, texts, golden outputs, program.
 
 use super::checkpoint;
 use crate::bench::Workbench;

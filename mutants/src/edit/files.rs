@@ -1,6 +1,6 @@
 //! The files of a checkpoint, as tensors that know where their values lie.
 //!
-//! Inputs: a folder with `model.safetensors` or the shards of an index. Outputs: one [`Tensor`] for each name,
+//! Inputs: a folder with `model.safetensors` or the shards of an index. Outputs: a [`Tensor`] for each name,
 //! and files written from such tensors. Absent on purpose: what an edit means.
 
 use port::header;
