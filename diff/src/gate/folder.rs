@@ -1,5 +1,5 @@
-//! A run's folder: `record.json`, and for scripts `layers.csv` and `controls.json`. Each is written under another
-//! name and renamed, after every step, so that at any moment the folder holds whole files.
+//! A run's folder: `record.json`, and for scripts `layers.csv` and `controls.json`. Each is written under
+//! another name and renamed, after every step, so that at any moment the folder holds whole files.
 //!
 //! Absent on purpose: what the tables look like ([`Tables`] is handed in).
 
@@ -29,8 +29,8 @@ fn json(value: &impl serde::Serialize) -> String {
     serde_json::to_string_pretty(value).expect("a record is JSON") + "\n"
 }
 
-/// Reads a record from its folder or its file. Errors: [`Error::Io`]; [`Error::Argument`] on what is no record or
-/// one of another schema.
+/// Reads a record from its folder or its file. Errors: [`Error::Io`]; [`Error::Argument`] on what is no
+/// record or one of another schema.
 pub fn read(path: &Path) -> Result<Record> {
     let file = if path.is_dir() { path.join(RECORD) } else { path.to_owned() };
     let next = "give the folder of a gate run, or its record.json";

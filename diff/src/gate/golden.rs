@@ -1,6 +1,7 @@
 //! The reference against recorded outputs of an independent third implementation.
 //!
-//! Input: a safetensors file with `tokens` `[T]`, and per layer `l` `attn_branch.l`, `moe_branch.l` `[T, H]` and
+//! Input: a safetensors file with `tokens` `[T]`, and per layer `l` `attn_branch.l`, `moe_branch.l` `[T, H]`
+//! and
 //! `choice.l` `[T, k]` (fixtures/README.md). Absent on purpose: making such a file.
 
 use super::bench::{Bench, Lane};

@@ -1,8 +1,8 @@
 //! Gate files: which checks apply, their limits with reasons, and the planted bugs bound to their legs.
 //!
-//! Input: the text of a `gates/<name>.json`. Output: a [`Gate`] in which every check of docs/gate.md is either
-//! applied, with a limit for each of its legs and at least one control, or not applicable, with a reason.
-//! Absent on purpose: judging.
+//! Input: the text of a `gates/<name>.json`. Output: a [`Gate`] in which every check of docs/gate.md is
+//! either applied, with a limit for each of its legs and at least one control, or not applicable, with a
+//! reason. Absent on purpose: judging.
 
 use super::checks::{self, Check};
 use super::record::Bound;

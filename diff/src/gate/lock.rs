@@ -100,8 +100,8 @@ impl Lock {
         })
     }
 
-    /// Freezes other entries instead, with a dated reason. Errors: [`Error::Argument`] without a reason, or if
-    /// nothing changed.
+    /// Freezes other entries instead, with a dated reason. Errors: [`Error::Argument`] without a reason, or
+    /// if nothing changed.
     pub fn amend(
         &mut self,
         path: &Path,

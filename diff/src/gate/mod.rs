@@ -8,8 +8,8 @@
 //! measurements (`statics`, `harness`, `reinjected`, `ulp`, `end_to_end`, `schedule`, `nll`, `golden`), value
 //! against limit in [`finding`], planted bugs in `control`, the order of steps here.
 //!
-//! Architecture invariant: neither side is known here, and what is measured on the port is measured on a planted
-//! bug by the same code.
+//! Architecture invariant: neither side is known here, and what is measured on the port is measured on a
+//! planted bug by the same code.
 
 pub mod bench;
 mod bootstrap;

@@ -1,5 +1,5 @@
-//! One pass of the reference over some cases, with all its lanes: the reference itself, its bf16 emulation free,
-//! forced and re-injected, and its planted bugs. Each weight is read once for all of them.
+//! One pass of the reference over some cases, with all its lanes: the reference itself, its bf16 emulation
+//! free, forced and re-injected, and its planted bugs. Each weight is read once for all of them.
 //!
 //! The reference's own rows go to disk; every other lane meets them there as it comes, because lanes pass in
 //! order. Absent on purpose: the port.

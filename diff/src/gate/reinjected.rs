@@ -156,8 +156,8 @@ impl LayerRecorder<'_> {
         Ok(())
     }
 
-    /// Weights can only be held against the reference's where the port executed what it was forced onto. A row
-    /// where it did not counts as a weight that is NaN.
+    /// Weights can only be held against the reference's where the port executed what it was forced onto. A
+    /// row where it did not counts as a weight that is NaN.
     fn executed(&mut self, at: &At, found: ArrayView2<'_, f32>) -> Result<()> {
         let expected = self.rows.spool.read(&(at.run, at.layer, Site::ShadowChoice), at.rows.clone())?;
         for ((expected, found), position) in

@@ -1,7 +1,8 @@
 //! The reference's rows of some cases, on disk, and what else the port's rows are held against.
 //!
-//! Written by one pass of the reference ([`super::pass`]), read by every measurement of the port: layer inputs
-//! for re-injection, branches, router logits, choices, weights, logits. Between two reads nothing is held.
+//! Written by one pass of the reference ([`super::pass`]), read by every measurement of the port: layer
+//! inputs for re-injection, branches, router logits, choices, weights, logits. Between two reads nothing is
+//! held.
 
 use crate::metrics::router;
 use crate::spool::Spool;

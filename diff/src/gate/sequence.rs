@@ -1,5 +1,5 @@
-//! The one short sequence that the harness, the schedules and every control run on, and what is measured on it
-//! in one go.
+//! The one short sequence that the harness, the schedules and every control run on, and what is measured on
+//! it in one go.
 
 use super::Context;
 use super::bench::{Idle, Lane, PlantedIn};
@@ -147,8 +147,8 @@ pub(crate) fn measure(
     })
 }
 
-/// What `nll.bits_per_byte` says on the sequence of the reference as it is, or would say of one that has a bug:
-/// then the correct reading is held against the bug's.
+/// What `nll.bits_per_byte` says on the sequence of the reference as it is, or would say of one that has a
+/// bug: then the correct reading is held against the bug's.
 fn damage(context: &Context<'_>, subject: Subject<'_>) -> Result<Vec<Measurement>> {
     let case = context.control_case;
     let run = Run {

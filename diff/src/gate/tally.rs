@@ -1,5 +1,5 @@
-//! What one arm's rows of one layer are reduced to, against the reference's rows: branch errors, router logits
-//! and sets. The port's arms and the emulation use the same.
+//! What one arm's rows of one layer are reduced to, against the reference's rows: branch errors, router
+//! logits and sets. The port's arms and the emulation use the same.
 
 use super::record::{Branches, Router};
 use super::rows::Rows;

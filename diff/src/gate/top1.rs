@@ -5,8 +5,9 @@ use super::finding::Measurement;
 use super::logits::LogitsRows;
 use super::record::PairedTop1;
 
-/// The leg of `free.top1`: by how much the port's rate falls short of the emulation's, at the 2.5th percentile
-/// over blocks of text. On few confident positions one token is more than any limit on the rate itself.
+/// The leg of `free.top1`: by how much the port's rate falls short of the emulation's, at the 2.5th
+/// percentile over blocks of text. On few confident positions one token is more than any limit on the rate
+/// itself.
 pub(crate) fn leg(port: &LogitsRows, emulation: &LogitsRows) -> Measurement {
     let (found, reached, paired) = (port.confident(), emulation.confident(), paired(port, emulation));
     let words = format!(

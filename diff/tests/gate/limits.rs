@@ -83,10 +83,14 @@ fn without(value: &mut Value, key: &str) {
 #[case::no_length(|g: &mut Value| g["sets"][1]["length"] = 0.into(), &["`length`", "0"])]
 #[case::no_sequences(|g: &mut Value| g["sets"][0]["sequences"] = 0.into(), &["`sequences`", "0"])]
 #[case::no_sets(|g: &mut Value| g["sets"] = json!([]), &["a name of its own", "0 sets"])]
-#[case::two_sets_of_one_name(|g: &mut Value| g["sets"][1]["name"] = json!("short"), &["a name of its own", "2 sets with 1 names"])]
-#[case::a_bound_turned_round(|g: &mut Value| g["checks"]["layer.head"]["legs"]["error"]["bound"] = json!("at_least"), &["layer.head", "AtMost"])]
-#[case::a_leg_without_a_bug(|g: &mut Value| { g["checks"]["harness.forcing_exact"]["legs"]["bf16"].as_object_mut().unwrap().remove("no_control"); }, &["`bf16` of `harness.forcing_exact`", "neither"])]
-#[case::a_bound_leg_with_a_reason_against(|g: &mut Value| g["checks"]["layer.head"]["legs"]["error"]["no_control"] = json!("why"), &["`error` of `layer.head`", "both"])]
+#[case::two_sets_of_one_name(|g: &mut Value| g["sets"][1]["name"] = json!("short"),
+    &["a name of its own", "2 sets with 1 names"])]
+#[case::a_bound_turned_round(|g: &mut Value| leg(g, "layer.head", "error")["bound"] = json!("at_least"),
+    &["layer.head", "AtMost"])]
+#[case::a_leg_without_a_bug(|g: &mut Value| without(leg(g, "harness.forcing_exact", "bf16"), "no_control"),
+    &["`bf16` of `harness.forcing_exact`", "neither"])]
+#[case::both_a_bug_and_a_reason(|g: &mut Value| leg(g, "layer.head", "error")["no_control"] = json!("why"),
+    &["`error` of `layer.head`", "both"])]
 fn a_damaged_gate_is_refused_by_name(#[case] damage: fn(&mut Value), #[case] named: &[&str]) {
     let mut gate: Value = serde_json::from_str(TRAINED).unwrap();
     damage(&mut gate);

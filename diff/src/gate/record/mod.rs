@@ -1,4 +1,5 @@
-//! The record: everything a gate run found, as it is serialised. Reports are made from it, later and elsewhere.
+//! The record: everything a gate run found, as it is serialised. Reports are made from it, later and
+//! elsewhere.
 //!
 //! Two runs of one program on the same inputs give the same record apart from [`Record::environment`] and
 //! [`Record::times`]. Absent on purpose: tables and plots (`reports`), and writing files

@@ -101,7 +101,8 @@ pub struct RunRecord {
 pub enum RunName {
     /// The port in f32, forced onto the reference's choices.
     F32Forced,
-    /// The port in f32 forced onto its own choices in order of id, against its own free run: the sorted floor.
+    /// The port in f32 forced onto its own choices in order of id, against its own free run: the sorted
+    /// floor.
     SortedFloor,
     /// The port in bf16, forced.
     Bf16Forced,
