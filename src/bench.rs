@@ -30,8 +30,8 @@ impl Workbench {
     /// Opens the reference. `judged` is the bug planted in the port that is judged, or none. Errors: those of
     /// [`Reference::open`]; [`Error::Argument`] on a bug that is not in the catalogue, or not of a port.
     pub fn open(checkpoint: &Path, threads: Option<usize>, judged: Option<&str>) -> Result<Self> {
-        let judged =
-            judged.map(|id| find(id).filter(|mutant| mutant.port.is_some()).ok_or_else(|| unknown(id)));
+        let judged = judged
+            .map(|id| mutants::find(id).filter(|mutant| mutant.port.is_some()).ok_or_else(|| unknown(id)));
         Ok(Self {
             checkpoint: checkpoint.into(),
             reference: Reference::open(checkpoint, reference::Options { threads })?,
@@ -117,7 +117,7 @@ impl Bench for Workbench {
     }
 
     fn mutated_port(&self, mutant: &str, precision: Precision, idle: Idle) -> Result<Box<dyn Side>> {
-        let mutant = find(mutant).ok_or_else(|| unknown(mutant))?;
+        let mutant = mutants::find(mutant).ok_or_else(|| unknown(mutant))?;
         Ok(Box::new(self.plant(mutant, precision, idle)?))
     }
 
@@ -141,12 +141,9 @@ fn planted(mutant: &Mutant) -> Planted {
 
 /// The reference's steps with a bug, or correct.
 fn steps_of(mutant: Option<&str>) -> Box<dyn Steps> {
-    let planted = |id| find(id).and_then(|mutant| mutant.reference).expect("the gate asks for what there is");
+    let planted =
+        |id| mutants::find(id).and_then(|mutant| mutant.reference).expect("the gate asks for what there is");
     mutant.map_or_else(|| Box::new(Correct) as Box<dyn Steps>, |id| planted(id)())
-}
-
-fn find(id: &str) -> Option<&'static Mutant> {
-    mutants::find(id)
 }
 
 fn unknown(id: &str) -> Error {

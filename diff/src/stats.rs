@@ -64,6 +64,11 @@ pub fn is_worse(new: f64, worst: f64) -> bool {
     order(new, worst).is_gt()
 }
 
+/// The first of the items with the largest number, by [`is_worse`]; `None` of none.
+pub fn first_worst<T>(items: impl Iterator<Item = T>, number: impl Fn(&T) -> f64) -> Option<T> {
+    items.reduce(|worst, new| if is_worse(number(&new), number(&worst)) { new } else { worst })
+}
+
 /// How often something happened, with its Clopper–Pearson interval.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Rate {

@@ -16,6 +16,7 @@ mod plot;
 
 pub use layers::layers_csv;
 pub use markdown::terminal;
+pub use number::{count, share};
 
 use diff::gate::record::Record;
 

@@ -7,7 +7,7 @@ use ndarray::{Array2, ArrayView2};
 use std::ops::Range;
 
 /// The arithmetic of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Precision {
     /// Everything in f32, weights widened from the checkpoint.
@@ -15,6 +15,16 @@ pub enum Precision {
     /// The port: bf16 as MLX computes it. The reference: f32 with a rounding to bf16 wherever a bf16 runtime
     /// stores a tensor (`docs/kolibri-1.md`, bf16 emulation).
     Bf16,
+}
+
+impl Precision {
+    /// The name used in tables and legs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Precision::F32 => "f32",
+            Precision::Bf16 => "bf16",
+        }
+    }
 }
 
 /// One case, how it is fed, where its expert ids come from, and the arithmetic.

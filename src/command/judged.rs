@@ -43,8 +43,7 @@ pub fn read(arguments: &cli::Judged, switches: &Switches<'_>) -> Result<Judged> 
     }
     let (sets, abouts) = sets(arguments, &gate, &config)?;
     refuse_empty(&sets, &gate)?;
-    let golden_path = golden_path(arguments, &gate);
-    let golden = golden_path.as_ref().map(|path| Golden::read(path, &config)).transpose()?;
+    let golden = golden_path(arguments, &gate).map(|path| Golden::read(&path, &config)).transpose()?;
     let scan = checkpoint::examine(dir)?;
     let control_case = control_case(&sets, control_tokens(&gate, &config))?;
     let set_inputs = sets.iter().zip(abouts).map(|(set, about)| set_inputs(set, about)).collect();
@@ -59,7 +58,7 @@ pub fn read(arguments: &cli::Judged, switches: &Switches<'_>) -> Result<Judged> 
         gate: GateFile { name: gate.name.clone(), sha256: hash::of_bytes(gate_text.as_bytes()) },
         sets: set_inputs,
         control_case: case_info(&control_case),
-        golden_sha256: golden_path.map(|path| hash::of_file(&path, &mut |_| {})).transpose()?,
+        golden_sha256: golden.as_ref().map(|golden| golden.sha256.clone()),
         chunk: gate.chunk,
         port_mutant: switches.port_mutant.map(str::to_owned),
         disabled_control: switches.disabled_control.map(str::to_owned),

@@ -5,7 +5,7 @@ use crate::text::Texts;
 use diff::compare::{Comparison, EndToEnd, LayerRow, Nll, WorstRow};
 use diff::stats::{Rate, Spread};
 use diff::trace::{Source, TraceComparison, TraceLayer};
-use spec::{LayerId, LayerKind, Precision, SideInfo};
+use spec::{LayerId, LayerKind, SideInfo};
 
 /// Tokens of text shown before a position.
 const CONTEXT_TOKENS: usize = 24;
@@ -68,7 +68,7 @@ pub fn print_traces(found: &TraceComparison, out: &mut String) {
 }
 
 fn side(info: &SideInfo) -> String {
-    format!("{}, {}, {}", info.engine, info.device, precision(info.precision))
+    format!("{}, {}, {}", info.engine, info.device, info.precision.name())
 }
 
 /// Where a recording is and, as far as it says so, who made it and how.
@@ -77,15 +77,10 @@ fn source(source: &Source) -> String {
     let engine = ["name", "version", "device"].into_iter().filter_map(|key| of(&source.engine, key));
     let engine: Vec<String> = engine.filter_map(|word| word.as_str().map(str::to_owned)).collect();
     let mut words = vec![source.path.display().to_string(), engine.join(" ")];
-    words.extend(source.precision.map(precision));
+    words.extend(source.precision.map(|precision| precision.name().to_owned()));
     words.extend(of(&source.calls, "prefill_chunk").map(|chunk| format!("chunks of {chunk}")));
     words.retain(|word| !word.is_empty());
     words.join(", ")
-}
-
-fn precision(precision: Precision) -> String {
-    let word = serde_json::to_value(precision).expect("a word");
-    word.as_str().unwrap_or_default().into()
 }
 
 /// What both kinds of comparison show of a layer.

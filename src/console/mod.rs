@@ -10,6 +10,8 @@ pub use census::print_survey;
 pub use comparison::{print_live, print_traces};
 pub use progress::{Bar, Phases};
 
+pub use reports::{count, share};
+
 use comfy_table::{CellAlignment, Table, presets};
 use spec::SideInfo;
 
@@ -31,30 +33,9 @@ fn table(header: &[&str], left: usize) -> Table {
     table
 }
 
-/// A whole number with thousands separated: `16,384`.
-pub fn count(number: impl Into<u128>) -> String {
-    let digits = number.into().to_string();
-    let mut grouped = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
-}
-
 /// Two significant digits: `1.3e-6`; `0` is exact.
 fn short(number: f64) -> String {
     if number == 0.0 { "0".into() } else { format!("{number:.1e}") }
-}
-
-/// A share of a count, cut rather than rounded so that only all of them is 100: `99.66 %`.
-fn share(part: usize, all: usize) -> String {
-    match (part as u128 * 10_000).checked_div(all as u128) {
-        None => "-".into(),
-        Some(hundredths) => percent(hundredths as f64),
-    }
 }
 
 /// Hundredths of a percent as percent: `99.66 %` of 9966.

@@ -3,8 +3,9 @@
 
 use super::comparison::{Disagreement, Disagreements, LayerRow, Place, WorstRow};
 use super::ledger::Ledger;
+use crate::metrics::router::LogitsError;
 use crate::metrics::{branch, router};
-use crate::stats::{RootMeanSquare, Spread, is_worse};
+use crate::stats::{Spread, is_worse};
 use ndarray::{Array2, ArrayView2, s};
 use spec::{At, Case, LayerId, ModelConfig, Recorder, Result, Site};
 
@@ -39,8 +40,7 @@ pub(crate) struct LayerReducer<'a> {
     moe_errors: Vec<f64>,
     /// The largest branch error and where: branch, run, position.
     worst: Option<(f64, Site, usize, usize)>,
-    router_error: RootMeanSquare,
-    router_logits: RootMeanSquare,
+    router_logits: LogitsError,
     disagreements: usize,
     beyond_tie: usize,
     /// The largest gap and where: run, position.
@@ -67,8 +67,7 @@ impl<'a> LayerReducer<'a> {
             attn_errors: Vec::new(),
             moe_errors: Vec::new(),
             worst: None,
-            router_error: RootMeanSquare::default(),
-            router_logits: RootMeanSquare::default(),
+            router_logits: LogitsError::default(),
             disagreements: 0,
             beyond_tie: 0,
             largest_gap: None,
@@ -80,7 +79,7 @@ impl<'a> LayerReducer<'a> {
     pub(crate) fn finish(self) -> Result<LayerRow> {
         self.ledger.finish()?;
         let place = |run: usize, position| Place { case: self.cases[run].name.clone(), position };
-        let sigma = self.router_error.value();
+        let sigma = self.router_logits.sigma();
         let largest = self.largest_gap.map(|(gap, run, position)| Disagreement {
             gap,
             z: router::z(gap, sigma),
@@ -95,7 +94,7 @@ impl<'a> LayerReducer<'a> {
             moe_branch: Spread::of(self.moe_errors),
             worst: WorstRow { branch, error, place: place(run, position) },
             router_sigma: sigma,
-            router_logits_rms: self.router_logits.value(),
+            router_logits_rms: self.router_logits.rms(),
             disagreements: Disagreements { count: self.disagreements, beyond_tie: self.beyond_tie, largest },
             unforced_rows: self.unforced_rows,
         })
@@ -111,13 +110,6 @@ impl<'a> LayerReducer<'a> {
                 self.worst = Some((error, at.site, at.run, position));
             }
         }
-    }
-
-    fn router_logits(&mut self, expected: ArrayView2<'_, f32>, found: ArrayView2<'_, f32>) {
-        ndarray::Zip::from(expected).and(found).for_each(|&r, &p| {
-            self.router_error.add(f64::from(p) - f64::from(r));
-            self.router_logits.add(f64::from(r));
-        });
     }
 
     fn shadow(&mut self, at: &At, expected: ArrayView2<'_, f32>, found: ArrayView2<'_, f32>) {
@@ -153,7 +145,7 @@ impl<'a> Recorder for LayerReducer<'a> {
         match at.site {
             Site::AttnBranch => self.branch(at, of(&reference.attn_branch), found),
             Site::MoeBranch => self.branch(at, of(&reference.moe_branch), found),
-            Site::RouterLogits => self.router_logits(of(&reference.router_logits), found),
+            Site::RouterLogits => self.router_logits.add(of(&reference.router_logits), found),
             Site::Choice => self.executed(of(&reference.choice), found),
             Site::ShadowChoice => self.shadow(at, of(&reference.choice), found),
             site => unreachable!("the ledger refuses {site}"),

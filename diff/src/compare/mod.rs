@@ -21,7 +21,7 @@ mod layer;
 pub(crate) mod ledger;
 mod logits_tally;
 mod options;
-mod reference_pass;
+pub(crate) mod reference_pass;
 mod table;
 
 pub use comparison::{

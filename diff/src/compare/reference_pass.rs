@@ -153,11 +153,9 @@ impl<'a> ReferencePass<'a> {
     }
 
     fn logits(&mut self, at: &At, rows: ArrayView2<'_, f32>) -> Result<()> {
-        for (row, position) in at.rows.clone().enumerate() {
-            if let Some(next) = self.cases[at.run].tokens.get(position + 1) {
-                self.nll_nats += logits::nll_nats(rows.row(row), next.index());
-                self.nll_tokens += 1;
-            }
+        for nats in logits::next_token_nll(&self.cases[at.run].tokens, at.rows.start, rows) {
+            self.nll_nats += nats;
+            self.nll_tokens += 1;
         }
         self.spool.append(&at.run, rows)?;
         self.progress.step(at.rows.len());
@@ -194,7 +192,7 @@ impl Recorder for ReferencePass<'_> {
 }
 
 /// Where a layer's input is recorded: the output of the layer before, or the embedding (K5, K6).
-fn input_of(layer: LayerId) -> (Option<LayerId>, Site) {
+pub(crate) fn input_of(layer: LayerId) -> (Option<LayerId>, Site) {
     match layer.0.checked_sub(1) {
         Some(before) => (Some(LayerId(before)), Site::LayerOut),
         None => (None, Site::Embedding),

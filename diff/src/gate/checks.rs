@@ -19,11 +19,11 @@ pub enum Group {
     /// The reference's products against f64.
     Product,
     /// Layer by layer, fed the reference's inputs, forced onto its choices.
-    Reinjected(Arm),
+    Reinjected(Precision),
     /// Final norm and head, fed the reference's last rows.
     Head,
     /// End to end, forced.
-    Forced(Arm),
+    Forced(Precision),
     /// End to end in bf16, free.
     Free,
     /// Chunk sizes against one chunk.
@@ -34,25 +34,6 @@ pub enum Group {
     Nll,
     /// The reference against recorded outputs of a third implementation.
     Golden,
-}
-
-/// The port's arithmetic.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Arm {
-    /// f32.
-    F32,
-    /// bf16.
-    Bf16,
-}
-
-impl Arm {
-    /// The arm's precision.
-    pub fn precision(self) -> Precision {
-        match self {
-            Arm::F32 => Precision::F32,
-            Arm::Bf16 => Precision::Bf16,
-        }
-    }
 }
 
 /// A check: its name, its legs, and whether it is measured on every set of text.
@@ -79,8 +60,8 @@ pub const NLL_MUTANTS: [&str; 6] = [
 /// A planted bug of the reference whose cost is recorded and not judged.
 pub const NLL_RECORDED: &str = "renorm_topk";
 
-const F32: Group = Group::Reinjected(Arm::F32);
-const BF16: Group = Group::Reinjected(Arm::Bf16);
+const F32: Group = Group::Reinjected(Precision::F32);
+const BF16: Group = Group::Reinjected(Precision::Bf16);
 
 /// Every check that this version can measure.
 pub const CHECKS: [Check; 22] = [
@@ -89,7 +70,10 @@ pub const CHECKS: [Check; 22] = [
     once("harness.forcing_exact", &[("f32", Group::ForcingExact), ("bf16", Group::ForcingExact)]),
     once("harness.forcing_active", &[("kl", Group::ForcingActive), ("of_random", Group::ForcingActive)]),
     once("harness.reference_f64", &[("error", Group::Product)]),
-    by_set("layer.embedding", &[("f32", Group::Forced(Arm::F32)), ("bf16", Group::Forced(Arm::Bf16))]),
+    by_set(
+        "layer.embedding",
+        &[("f32", Group::Forced(Precision::F32)), ("bf16", Group::Forced(Precision::Bf16))],
+    ),
     once("layer.head", &[("error", Group::Head)]),
     by_set(
         "layer.branch",
@@ -138,19 +122,19 @@ pub const CHECKS: [Check; 22] = [
     by_set(
         "forced.kl",
         &[
-            ("mean", Group::Forced(Arm::F32)),
-            ("bucket", Group::Forced(Arm::F32)),
-            ("position", Group::Forced(Arm::F32)),
-            ("growth", Group::Forced(Arm::F32)),
+            ("mean", Group::Forced(Precision::F32)),
+            ("bucket", Group::Forced(Precision::F32)),
+            ("position", Group::Forced(Precision::F32)),
+            ("growth", Group::Forced(Precision::F32)),
         ],
     ),
-    by_set("forced.top1", &[("changes", Group::Forced(Arm::F32))]),
-    by_set("forced.bf16", &[("mean", Group::Forced(Arm::Bf16))]),
+    by_set("forced.top1", &[("changes", Group::Forced(Precision::F32))]),
+    by_set("forced.bf16", &[("mean", Group::Forced(Precision::Bf16))]),
     by_set("free.kl", &[("mean", Group::Free)]),
     by_set("free.top1", &[("shortfall", Group::Free)]),
     once("schedule.chunk", &[("mean", Group::Chunk)]),
     once("schedule.decode", &[("mean", Group::Decode)]),
-    by_set("dtype.head", &[("f32", Group::Forced(Arm::F32)), ("bf16", Group::Forced(Arm::Bf16))]),
+    by_set("dtype.head", &[("f32", Group::Forced(Precision::F32)), ("bf16", Group::Forced(Precision::Bf16))]),
 ];
 
 /// Checks of the reference against text and against a third implementation; apart, as their legs are named

@@ -29,7 +29,7 @@ impl Bound<'_> {
 
 /// Every bug that the gate binds, by the side each leg needs it on, in the order of the catalogue.
 pub(crate) fn bound<'a>(context: &Context<'a>, planted: &'a [Planted]) -> Vec<Bound<'a>> {
-    let by_id = context.gate.controls();
+    let by_id = context.plan.gate.controls();
     let mut all: Vec<Bound<'a>> = Vec::new();
     for planted in planted {
         let Some(legs) = by_id.get(planted.id.as_str()) else { continue };
@@ -69,7 +69,7 @@ pub(crate) fn run(
     bound: &Bound<'_>,
     progress: &mut dyn Progress,
 ) -> Control {
-    let off = context.disabled_control == Some(bound.planted.id.as_str());
+    let off = context.plan.disabled_control == Some(bound.planted.id.as_str());
     let subject = if off { Subject::Judged } else { Subject::Planted(bound.planted.id.as_str(), bound.side) };
     let mut groups: BTreeMap<Group, Result<[Vec<Measurement>; 2]>> = BTreeMap::new();
     for (check, leg) in &bound.legs {
@@ -106,7 +106,7 @@ fn judged(
 ) -> ControlLeg {
     let finding = |measured: &[Measurement]| {
         let of_leg = measured.iter().filter(|m| m.check == check.name && m.leg == leg).cloned();
-        judge_all(&of_leg.collect::<Vec<_>>(), context.gate, None).pop()
+        judge_all(&of_leg.collect::<Vec<_>>(), context.plan.gate, None).pop()
     };
     let (Some(with), Some(without)) = (finding(with), finding(without)) else {
         return not_measured(check, leg, "nothing was measured".into());

@@ -1,6 +1,5 @@
 //! The port from end to end: logits against stored ones, and on the way what else a run shows.
 
-use super::checks::Arm;
 use super::finding::Measurement;
 use super::logits::{LogitsRows, growth};
 use super::pass::Emulation;
@@ -13,7 +12,7 @@ use crate::compare::ledger::Ledger;
 use crate::spool::Spool;
 use half::bf16;
 use ndarray::ArrayView2;
-use spec::{At, Choices, Executed, LayerId, Recorder, Result, Routing, Run, Schedule, Side, Site};
+use spec::{At, Choices, Executed, LayerId, Precision, Recorder, Result, Routing, Run, Schedule, Side, Site};
 
 /// What one run of every case gave.
 pub(crate) struct PortRun {
@@ -67,7 +66,7 @@ impl<'a> PortRunOf<'a> {
             rows,
             stored: self.stored.unwrap_or(&rows.spool),
             keep: self.keep,
-            rounds: self.port.describe().precision == spec::Precision::Bf16,
+            rounds: self.port.describe().precision == Precision::Bf16,
             found: PortRun {
                 logits: LogitsRows::new(rows.cases.len()),
                 executed: Vec::new(),
@@ -101,17 +100,13 @@ impl Recorder for RunRecorder<'_, '_> {
 
     fn record(&mut self, at: &At, found: ArrayView2<'_, f32>) -> Result<()> {
         self.ledger.take(at, found)?;
-        if at.site == Site::ShadowChoice {
-            let layer = at.layer.expect("choices are of a layer");
-            return self.found.routers[layer.0].sets(self.rows, at.run, at, found);
+        if let Some(layer) = at.layer {
+            return self.found.routers[layer.0].take(self.rows, at.run, at, found);
         }
-        let key = (at.run, at.layer, at.site);
-        if at.site != Site::Logits {
+        let key = (at.run, None, at.site);
+        if at.site == Site::Embedding {
             let expected = self.rows.spool.read(&key, at.rows.clone())?;
-            match at.layer {
-                Some(layer) => self.found.routers[layer.0].logits(expected.view(), found),
-                None => self.embedding(expected.view(), found),
-            }
+            self.embedding(expected.view(), found);
             return Ok(());
         }
         let stored = self.stored.read(&key, at.rows.clone())?;
@@ -143,24 +138,25 @@ pub(crate) fn logits_spool(rows: &Rows<'_>) -> Result<Spool<RowKey>> {
     Spool::create(rows.cases.iter().enumerate().map(of))
 }
 
-/// The sorted floor: the f32 port forced onto its own free choices in order of id, against its own free run.
-/// It measures what another order of summation does, and nothing else.
-pub(crate) fn sorted_floor(
+/// A floor: the port forced onto its own free choices, in an order of the caller's, against its own free run.
+/// In executed order it repeats its bits; in another it measures what another order of summation does, and
+/// nothing else.
+pub(crate) fn floor(
     port: &dyn Side,
     rows: &Rows<'_>,
     chunk: usize,
+    order: impl Fn(&Choices) -> Choices,
     progress: &mut dyn Progress,
 ) -> Result<LogitsRows> {
     let mut free_logits = logits_spool(rows)?;
     let schedule = Schedule::chunks_of(chunk);
     let runs = rows.runs(port, schedule, |_| Routing::Free);
-    let mut free = PortRunOf::new("port f32, free", port, rows);
+    let mut free = PortRunOf::new("floor, free", port, rows);
     free.keep = Some(&mut free_logits);
     let free = free.run(&runs, progress)?;
-    let sorted: Vec<Choices> =
-        free.executed.iter().map(|executed| in_order_of_id(&executed.choices)).collect();
-    let runs = rows.runs(port, schedule, |case| Routing::Forced(&sorted[case]));
-    let mut forced = PortRunOf::new("port f32, sorted floor", port, rows);
+    let ordered: Vec<Choices> = free.executed.iter().map(|executed| order(&executed.choices)).collect();
+    let runs = rows.runs(port, schedule, |case| Routing::Forced(&ordered[case]));
+    let mut forced = PortRunOf::new("floor, forced", port, rows);
     forced.stored = Some(&free_logits);
     Ok(forced.run(&runs, progress)?.logits)
 }
@@ -187,17 +183,14 @@ fn obeyed(rows: &Rows<'_>, run: &PortRun) -> bool {
 
 /// The legs that a forced run gives.
 pub(crate) fn measure_forced(
-    arm: Arm,
+    arm: Precision,
     rows: &Rows<'_>,
     run: &PortRun,
     floor: &LogitsRows,
     emulation: &Emulation,
     chunk: usize,
 ) -> Vec<Measurement> {
-    let name = match arm {
-        Arm::F32 => "f32",
-        Arm::Bf16 => "bf16",
-    };
+    let name = arm.name();
     let (embedding, logits) = (run.embedding_differing as f64, &run.logits);
     let share = logits.share_in_bf16();
     let mut legs = vec![
@@ -205,8 +198,8 @@ pub(crate) fn measure_forced(
         Measurement::new("dtype.head", name, logits.values, share),
     ];
     match arm {
-        Arm::F32 => legs.extend(forced_kl(rows, logits, floor, chunk)),
-        Arm::Bf16 => {
+        Precision::F32 => legs.extend(forced_kl(rows, logits, floor, chunk)),
+        Precision::Bf16 => {
             let leg = Measurement::new("forced.bf16", "mean", rows.positions(), logits.mean());
             legs.push(leg.calibrated(emulation.forced.mean()));
         }

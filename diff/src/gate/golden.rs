@@ -12,7 +12,8 @@ use ndarray::{Array2, ArrayView2, s};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use spec::{
-    At, Case, Error, LayerId, ModelConfig, Precision, Recorder, Result, Routing, Run, Schedule, Site, TokenId,
+    At, Case, Error, LayerId, ModelConfig, Precision, Recorder, Result, Routing, Run, Schedule, Site,
+    TokenId, hash,
 };
 use std::path::Path;
 
@@ -20,6 +21,8 @@ use std::path::Path;
 #[derive(Debug)]
 pub struct Golden {
     case: Case,
+    /// SHA-256 of the file.
+    pub sha256: String,
     /// By layer: attention branch, MoE branch, choices.
     layers: Vec<[Array2<f32>; 3]>,
 }
@@ -71,7 +74,7 @@ impl Golden {
             }
             layers.push(<[_; 3]>::try_from(of_layer).expect("three sites"));
         }
-        Ok(Self { case, layers })
+        Ok(Self { case, sha256: hash::of_bytes(&bytes), layers })
     }
 
     /// Runs the reference, with a planted bug or none, on the recorded tokens. Errors: the reference's.

@@ -3,18 +3,18 @@
 //! Also the two ways to break forcing, as sides around a port, that these checks must notice.
 
 use super::bench::Bench;
-use super::checks::Arm;
-use super::end_to_end::{PortRunOf, in_order_of_id, logits_spool};
+use super::end_to_end::{PortRunOf, floor, in_order_of_id};
 use super::finding::Measurement;
 use super::rows::Rows;
 use crate::compare::Progress;
+use crate::stats::first_worst;
 use ndarray::{Array2, ArrayView2};
 use rand::seq::index;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use spec::{
-    Choices, Executed, ExpertId, LayerId, ModelConfig, Recorder, Result, Routing, Run, Schedule, Side,
-    SideInfo,
+    Choices, Executed, ExpertId, LayerId, ModelConfig, Precision, Recorder, Result, Routing, Run, Schedule,
+    Side, SideInfo,
 };
 
 const SEED: u64 = 20;
@@ -100,26 +100,14 @@ impl Side for Forcing<'_> {
 /// Forced onto its own choices in executed order the port must repeat its free run bit for bit.
 pub(crate) fn forcing_exact(
     port: &dyn Side,
-    arm: Arm,
+    arm: Precision,
     rows: &Rows<'_>,
     chunk: usize,
     progress: &mut dyn Progress,
 ) -> Result<Measurement> {
-    let (name, leg) = match arm {
-        Arm::F32 => ("floor, f32", "f32"),
-        Arm::Bf16 => ("floor, bf16", "bf16"),
-    };
-    let mut free_logits = logits_spool(rows)?;
-    let schedule = Schedule::chunks_of(chunk);
-    let mut free = PortRunOf::new(name, port, rows);
-    free.keep = Some(&mut free_logits);
-    let free = free.run(&rows.runs(port, schedule, |_| Routing::Free), progress)?;
-    let own = |case: usize| Routing::Forced(&free.executed[case].choices);
-    let mut forced = PortRunOf::new(name, port, rows);
-    forced.stored = Some(&free_logits);
-    let forced = forced.run(&rows.runs(port, schedule, own), progress)?;
-    let differing = forced.logits.differing as f64;
-    Ok(Measurement::new("harness.forcing_exact", leg, forced.logits.values, differing))
+    let floor = floor(port, rows, chunk, Choices::clone, progress)?;
+    let differing = floor.differing as f64;
+    Ok(Measurement::new("harness.forcing_exact", arm.name(), floor.values, differing))
 }
 
 /// Forced onto the choices of the position before, the port must say something else, and about as much as
@@ -174,18 +162,16 @@ pub(crate) fn reference_f64(bench: &dyn Bench, mutant: Option<&str>) -> Measurem
     let mut draw = |rows: usize, k: usize| {
         Array2::from_shape_simple_fn((rows, k), || random.random_range(-1.0_f32..1.0))
     };
-    let mut worst = (f64::NEG_INFINITY, 0);
-    for k in inner {
+    let product = |k: usize| {
         let (x, w) = (draw(PRODUCT_ROWS[0], k), draw(PRODUCT_ROWS[1], k));
-        let error =
-            relative_l2(x.view(), w.view(), bench.reference_product(mutant, x.view(), w.view()).view());
-        if crate::stats::is_worse(error, worst.0) {
-            worst = (error, k);
-        }
-    }
+        let found = bench.reference_product(mutant, x.view(), w.view());
+        (relative_l2(x.view(), w.view(), found.view()), k)
+    };
+    let (error, terms) =
+        first_worst(inner.into_iter().map(product), |(error, _)| *error).expect("inner lengths");
     let values = inner.len() * PRODUCT_ROWS[0] * PRODUCT_ROWS[1];
-    let leg = Measurement::new("harness.reference_f64", "error", values, worst.0);
-    leg.at(format!("sums of {} terms", worst.1))
+    let leg = Measurement::new("harness.reference_f64", "error", values, error);
+    leg.at(format!("sums of {terms} terms"))
 }
 
 fn relative_l2(x: ArrayView2<'_, f32>, w: ArrayView2<'_, f32>, found: ArrayView2<'_, f32>) -> f64 {

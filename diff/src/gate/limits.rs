@@ -76,15 +76,8 @@ pub struct Limit {
 }
 
 impl Gate {
-    /// Reads a gate file. `known` are the planted bugs there are. Errors: [`Error::Io`], [`Error::Argument`]
-    /// naming the file, the check and the key.
-    pub fn read(path: &Path, known: &[String]) -> Result<Self> {
-        let next = "give the path of a gate file";
-        let text = std::fs::read_to_string(path).map_err(Error::io("read gate file", path, next))?;
-        Self::parse(&text, path, known)
-    }
-
-    /// The same from text; `path` is for messages.
+    /// Reads the text of a gate file. `path` is for messages, `known` are the planted bugs there are. Errors:
+    /// [`Error::Argument`] naming the file, and the check and leg or the place of the key.
     pub fn parse(text: &str, path: &Path, known: &[String]) -> Result<Self> {
         let refuse = Refuse { path };
         let UniqueMap(map) = serde_json::from_str(text)

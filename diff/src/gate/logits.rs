@@ -4,7 +4,7 @@
 use super::record::{Bucket, RunName, RunRecord, SequenceRate};
 use crate::compare::Place;
 use crate::metrics::logits;
-use crate::stats::{Rate, Spread, is_worse};
+use crate::stats::{Rate, Spread, first_worst};
 use ndarray::ArrayView1;
 use spec::Case;
 
@@ -62,15 +62,11 @@ impl LogitsRows {
 
     /// Case and position of the largest KL. Panics on no positions.
     pub(crate) fn worst(&self) -> (usize, usize) {
-        let mut worst = (f64::NEG_INFINITY, 0, 0);
-        for (case, rows) in self.kl.iter().enumerate() {
-            for (position, &kl) in rows.iter().enumerate() {
-                if is_worse(kl, worst.0) {
-                    worst = (kl, case, position);
-                }
-            }
-        }
-        (worst.1, worst.2)
+        let of_case = |(case, rows): (usize, &Vec<f64>)| {
+            rows.iter().enumerate().map(move |(position, &kl)| (kl, case, position)).collect::<Vec<_>>()
+        };
+        let worst = first_worst(self.kl.iter().enumerate().flat_map(of_case), |row| row.0);
+        worst.map(|(_, case, position)| (case, position)).expect("at least one position")
     }
 
     /// Confident positions that kept their top token.
@@ -89,7 +85,7 @@ impl LogitsRows {
         let bucket = |(from, to): (usize, usize)| {
             let of_case = |rows: &Vec<f64>| rows[from.min(rows.len())..to.min(rows.len())].to_vec();
             let kl: Vec<f64> = self.kl.iter().flat_map(of_case).collect();
-            let max = kl.iter().fold(f64::NEG_INFINITY, |max, &kl| if is_worse(kl, max) { kl } else { max });
+            let max = first_worst(kl.iter().copied(), |kl| *kl).unwrap_or(f64::NEG_INFINITY);
             Bucket { from, to, positions: kl.len(), mean: mean(&kl), max }
         };
         buckets(longest, chunk).into_iter().map(bucket).collect()

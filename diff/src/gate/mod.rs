@@ -42,12 +42,12 @@ pub use golden::Golden;
 
 use crate::compare::Progress;
 use bench::Planted;
-use checks::{Arm, Group};
+use checks::Group;
 use finding::judge_all;
 use limits::Gate;
 use record::{Finding, Outcome, Phase, Record};
 use sequence::Sequence;
-use spec::{Case, Error, Result};
+use spec::{Case, Error, Precision, Result};
 use statics::Held;
 use std::time::Instant;
 
@@ -77,13 +77,8 @@ pub struct Plan<'a> {
 /// What every measurement is given.
 pub(crate) struct Context<'a> {
     pub(crate) bench: &'a dyn Bench,
-    pub(crate) gate: &'a Gate,
-    pub(crate) chunk: usize,
-    pub(crate) control_case: &'a Case,
-    pub(crate) golden: Option<&'a Golden>,
-    pub(crate) disabled_control: Option<&'a str>,
+    pub(crate) plan: &'a Plan<'a>,
     pub(crate) held: &'a Held,
-    pub(crate) vectors: &'a rows::Vectors,
 }
 
 /// The ids of all bugs that a gate file may name: the sides', and those of forcing itself.
@@ -106,26 +101,17 @@ pub fn run(
 ) -> Result<Record> {
     progress.phase("reading tensors", 1);
     let held = statics::of_reference(bench.reference())?;
-    let context = Context {
-        bench,
-        gate: plan.gate,
-        chunk: plan.gate.chunk,
-        control_case: plan.control_case,
-        golden: plan.golden,
-        disabled_control: plan.disabled_control,
-        held: &held,
-        vectors: &held.vectors,
-    };
+    let context = Context { bench, plan, held: &held };
     let mut runner = Runner { record, save, progress };
     runner.step("census", |record, _| {
-        let measured = statics::census(bench.port(Arm::F32.precision()), held.tensors())?;
-        record.findings.extend(judge_all(&[measured], context.gate, None));
+        let measured = statics::census(bench.port(Precision::F32), held.tensors())?;
+        record.findings.extend(judge_all(&[measured], context.plan.gate, None));
         Ok(())
     })?;
     // a port that refuses its checkpoint cannot be asked anything else
     let refused = |finding: &Finding| finding.check == "static.census" && finding.outcome == Outcome::Fail;
     if !runner.record.findings.iter().any(refused) {
-        steps(&context, plan, &mut runner)?;
+        steps(&context, &mut runner)?;
     }
     let mut record = runner.record;
     verdict::sort(&mut record, plan);
@@ -135,11 +121,11 @@ pub fn run(
 }
 
 /// Everything that needs a port: sets, what is measured once, planted bugs.
-fn steps(context: &Context<'_>, plan: &Plan<'_>, runner: &mut Runner<'_>) -> Result<()> {
-    for set in plan.sets {
+fn steps(context: &Context<'_>, runner: &mut Runner<'_>) -> Result<()> {
+    for set in context.plan.sets {
         runner.step(&format!("set {}", set.name), |record, progress| {
             let found = set::measure(context, set, progress)?;
-            record.findings.extend(judge_all(&found.measured, context.gate, Some(&set.name)));
+            record.findings.extend(judge_all(&found.measured, context.plan.gate, Some(&set.name)));
             record.sets.push(found.record);
             record.bytes_read.push(found.bytes);
             Ok(())
@@ -148,7 +134,7 @@ fn steps(context: &Context<'_>, plan: &Plan<'_>, runner: &mut Runner<'_>) -> Res
     let mut sequence = None;
     for (name, groups) in ONCE {
         let groups: Vec<Group> =
-            groups.iter().copied().filter(|group| applies(context.gate, *group)).collect();
+            groups.iter().copied().filter(|group| applies(context.plan.gate, *group)).collect();
         if groups.is_empty() {
             continue;
         }
@@ -156,7 +142,7 @@ fn steps(context: &Context<'_>, plan: &Plan<'_>, runner: &mut Runner<'_>) -> Res
             let sequence = prepared(&mut sequence, context, record, progress)?;
             for group in groups {
                 let measured = sequence.unmutated(context, group, progress)?;
-                record.findings.extend(judge_all(&measured, context.gate, None));
+                record.findings.extend(judge_all(&measured, context.plan.gate, None));
             }
             Ok(())
         })?;

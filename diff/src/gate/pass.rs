@@ -174,16 +174,14 @@ impl<'a, 'p> PassRecorder<'a, 'p> {
     }
 
     fn logits(&mut self, case: usize, role: Role, at: &At, found: ArrayView2<'_, f32>) -> Result<()> {
-        let tokens = &self.rows.cases[case].tokens;
         let lane = match role {
             Role::Reference => Some(0),
             Role::Mutant(index) => Some(1 + index),
             _ => None,
         };
-        for (row, position) in at.rows.clone().enumerate() {
-            if let (Some(lane), Some(next)) = (lane, tokens.get(position + 1)) {
-                self.nll[lane][case].push(logits::nll_nats(found.row(row), next.index()));
-            }
+        if let Some(lane) = lane {
+            let tokens = &self.rows.cases[case].tokens;
+            self.nll[lane][case].extend(logits::next_token_nll(tokens, at.rows.start, found));
         }
         let emulation = match role {
             Role::Reference => return self.rows.spool.append(&(case, None, Site::Logits), found),
@@ -195,22 +193,6 @@ impl<'a, 'p> PassRecorder<'a, 'p> {
         for (stored, found) in stored.rows().into_iter().zip(found.rows()) {
             emulation.position(case, stored, found);
         }
-        Ok(())
-    }
-
-    fn free_router(
-        &mut self,
-        case: usize,
-        layer: LayerId,
-        at: &At,
-        found: ArrayView2<'_, f32>,
-    ) -> Result<()> {
-        let tally = &mut self.emulation.free_routers[layer.0];
-        if at.site == Site::ShadowChoice {
-            return tally.sets(&self.rows, case, at, found);
-        }
-        let stored = self.rows.spool.read(&(case, at.layer, at.site), at.rows.clone())?;
-        tally.logits(stored.view(), found);
         Ok(())
     }
 }
@@ -234,7 +216,9 @@ impl Recorder for PassRecorder<'_, '_> {
             (Role::Reinjected, Some(layer)) => {
                 self.emulation.reinjected[layer.0].take(&self.rows, case, at, found)
             }
-            (Role::Free, Some(layer)) => self.free_router(case, layer, at, found),
+            (Role::Free, Some(layer)) => {
+                self.emulation.free_routers[layer.0].take(&self.rows, case, at, found)
+            }
             _ => unreachable!("the ledger refuses {} of {role:?}", at.site),
         }
     }
@@ -269,11 +253,8 @@ impl Recorder for NllRecorder<'_> {
 
     fn record(&mut self, at: &At, found: ArrayView2<'_, f32>) -> Result<()> {
         self.ledger.take(at, found)?;
-        for (row, position) in at.rows.clone().enumerate() {
-            if let Some(next) = self.cases[at.run].tokens.get(position + 1) {
-                self.nll[at.run].push(logits::nll_nats(found.row(row), next.index()));
-            }
-        }
+        let tokens = &self.cases[at.run].tokens;
+        self.nll[at.run].extend(logits::next_token_nll(tokens, at.rows.start, found));
         Ok(())
     }
 }

@@ -1,7 +1,6 @@
 //! The port layer by layer, fed the reference's inputs and forced onto its choices: branches, router logits,
 //! selection, weights, and in bf16 the elementwise sites against f64.
 
-use super::checks::Arm;
 use super::finding::Measurement;
 use super::logits::in_bf16;
 use super::rows::{Rows, selection_scores};
@@ -12,7 +11,7 @@ use crate::compare::ledger::Ledger;
 use crate::metrics::router;
 use crate::stats::Rate;
 use ndarray::{Array2, ArrayView2};
-use spec::{At, LayerId, Recorder, Result, Side, Site};
+use spec::{At, LayerId, Precision, Recorder, Result, Side, Site};
 
 /// What every layer is wanted to record.
 const SITES: [Site; 6] = [
@@ -58,14 +57,14 @@ impl Share {
 /// Runs all layers of a port.
 pub(crate) fn run(
     port: &dyn Side,
-    arm: Arm,
+    arm: Precision,
     rows: &Rows<'_>,
     chunk: usize,
     progress: &mut dyn Progress,
 ) -> Result<Vec<PortLayer>> {
     let name = match arm {
-        Arm::F32 => "port f32, layer by layer",
-        Arm::Bf16 => "port bf16, layer by layer",
+        Precision::F32 => "port f32, layer by layer",
+        Precision::Bf16 => "port bf16, layer by layer",
     };
     progress.phase(name, rows.config.num_layers());
     let runs = rows.forced(port, chunk);
@@ -73,11 +72,11 @@ pub(crate) fn run(
     for layer in rows.config.layer_ids() {
         let mut ledger = Ledger::new("port", rows.cases, rows.config);
         SITES.into_iter().for_each(|site| ledger.expect(Some(layer), site));
-        if arm == Arm::Bf16 {
+        if arm == Precision::Bf16 {
             super::ulp::SITES.into_iter().for_each(|site| ledger.expect(Some(layer), site));
         }
         let inputs = rows.inputs(layer)?;
-        let ulp = (arm == Arm::Bf16).then_some(inputs.as_slice());
+        let ulp = (arm == Precision::Bf16).then_some(inputs.as_slice());
         let mut recorder =
             LayerRecorder { ledger, rows, layer, inputs: ulp, logits: None, found: PortLayer::default() };
         port.layer(layer, &runs, &inputs, &mut recorder)?;
@@ -294,12 +293,9 @@ const BRANCH_LEGS: [(&str, usize, bool, bool); 12] = [
 fn branch_legs(rows: &Rows<'_>, layers: &[PortLayer]) -> Vec<Measurement> {
     let leg = |&(leg, percent, attn, past): &(&'static str, usize, bool, bool)| {
         let from = if past { rows.past_window() } else { 0 };
-        let errors = |layer: &PortLayer| -> Errors {
-            if attn { layer.tally.attn.clone() } else { layer.tally.moe.clone() }
-        };
-        let mut worst = worst(layers, |layer| spread_of(&errors(layer), from, percent));
+        let mut worst = worst(layers, |layer| spread_of(layer.tally.branch(attn), from, percent));
         if percent == 100 {
-            worst.at = worst.layer.and_then(|layer| errors(&layers[layer.0]).worst(from));
+            worst.at = worst.layer.and_then(|layer| layers[layer.0].tally.branch(attn).worst(from));
         }
         worst.leg("layer.branch", leg, rows)
     };
@@ -311,10 +307,7 @@ fn bf16_branch_legs(rows: &Rows<'_>, layers: &[PortLayer], emulation: &[LayerTal
     let mut legs = Vec::new();
     for &(leg, percent, attn, past) in BRANCH_LEGS.iter().filter(|(_, percent, ..)| *percent != 100) {
         let from = if past { rows.past_window() } else { 0 };
-        let pick = |tally: &LayerTally| {
-            let errors = if attn { &tally.attn } else { &tally.moe };
-            spread_of(errors, from, percent)
-        };
+        let pick = |tally: &LayerTally| spread_of(tally.branch(attn), from, percent);
         for (index, (layer, reached)) in layers.iter().zip(emulation).enumerate() {
             let (value, count) = pick(&layer.tally);
             let measured = Measurement::new("layer.branch_bf16", leg, count, value.unwrap_or(f64::NAN));

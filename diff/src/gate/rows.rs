@@ -4,6 +4,7 @@
 //! inputs for re-injection, branches, router logits, choices, weights, logits. Between two reads nothing is
 //! held.
 
+use crate::compare::reference_pass::input_of;
 use crate::metrics::router;
 use crate::spool::Spool;
 use ndarray::{Array2, ArrayView1};
@@ -55,10 +56,7 @@ pub(crate) fn extents(config: &ModelConfig, cases: &[Case]) -> Vec<(RowKey, usiz
 impl Rows<'_> {
     /// What the reference's layer was given, `[T, H]` of every case (K6).
     pub(crate) fn inputs(&self, layer: LayerId) -> Result<Vec<Array2<f32>>> {
-        let (of, site) = match layer.0.checked_sub(1) {
-            Some(before) => (Some(LayerId(before)), Site::LayerOut),
-            None => (None, Site::Embedding),
-        };
+        let (of, site) = input_of(layer);
         (0..self.cases.len()).map(|case| self.spool.all(&(case, of, site))).collect()
     }
 

@@ -3,8 +3,8 @@
 
 use super::Context;
 use super::bench::{Idle, Lane, PlantedIn};
-use super::checks::{Arm, Group, NLL_MUTANTS};
-use super::end_to_end::{measure_forced, measure_free, sorted_floor};
+use super::checks::{Group, NLL_MUTANTS};
+use super::end_to_end::{floor, in_order_of_id, measure_forced, measure_free};
 use super::finding::Measurement;
 use super::harness::{self, Broken, Forcing};
 use super::logits::LogitsRows;
@@ -27,10 +27,10 @@ pub(crate) struct Sequence<'a> {
 impl<'a> Sequence<'a> {
     /// One pass of the reference and the floor. Errors: whatever a side returns.
     pub(crate) fn prepare(context: &Context<'a>, progress: &mut dyn Progress) -> Result<Self> {
-        let cases = std::slice::from_ref(context.control_case);
-        let passed = pass::run(context.bench, cases, context.vectors, &[], progress)?;
+        let cases = std::slice::from_ref(context.plan.control_case);
+        let passed = pass::run(context.bench, cases, &context.held.vectors, &[], progress)?;
         let port = context.bench.port(Precision::F32)?;
-        let floor = sorted_floor(&*port, &passed.rows, context.chunk, progress)?;
+        let floor = floor(&*port, &passed.rows, context.plan.gate.chunk, in_order_of_id, progress)?;
         Ok(Self { passed, floor, unmutated: RefCell::default() })
     }
 
@@ -97,50 +97,50 @@ pub(crate) fn measure(
     group: Group,
     progress: &mut dyn Progress,
 ) -> Result<Vec<Measurement>> {
-    let (rows, chunk, floor) = (&sequence.passed.rows, context.chunk, &sequence.floor);
+    let (rows, chunk, floor) = (&sequence.passed.rows, context.plan.gate.chunk, &sequence.floor);
     let emulation = &sequence.passed.emulation;
-    let port = |arm: Arm| subject.port(context, sequence.idle(), arm.precision());
+    let port = |arm: Precision| subject.port(context, sequence.idle(), arm);
     Ok(match group {
-        Group::Census => vec![statics::census(port(Arm::F32), context.held.tensors())?],
+        Group::Census => vec![statics::census(port(Precision::F32), context.held.tensors())?],
         Group::Weights => {
-            let ports = [port(Arm::F32)?, port(Arm::Bf16)?];
+            let ports = [port(Precision::F32)?, port(Precision::Bf16)?];
             vec![statics::measure(context.held, &[&*ports[0], &*ports[1]])?]
         }
         Group::ForcingExact => {
             let broken = subject.in_harness();
-            let exact = |arm: Arm, progress: &mut dyn Progress| {
+            let exact = |arm: Precision, progress: &mut dyn Progress| {
                 let port = port(arm)?;
                 harness::forcing_exact(&Forcing { port: &*port, broken }, arm, rows, chunk, progress)
             };
-            vec![exact(Arm::F32, progress)?, exact(Arm::Bf16, progress)?]
+            vec![exact(Precision::F32, progress)?, exact(Precision::Bf16, progress)?]
         }
         Group::ForcingActive => {
-            let port = port(Arm::F32)?;
+            let port = port(Precision::F32)?;
             let forcing = Forcing { port: &*port, broken: subject.in_harness() };
             harness::forcing_active(&forcing, rows, chunk, progress)?
         }
         Group::Product => vec![harness::reference_f64(context.bench, subject.in_reference())],
-        Group::Reinjected(Arm::F32) => {
-            let layers = reinjected::run(&*port(Arm::F32)?, Arm::F32, rows, chunk, progress)?;
+        Group::Reinjected(Precision::F32) => {
+            let layers = reinjected::run(&*port(Precision::F32)?, Precision::F32, rows, chunk, progress)?;
             measure_f32(rows, &layers)
         }
-        Group::Reinjected(Arm::Bf16) => {
-            let layers = reinjected::run(&*port(Arm::Bf16)?, Arm::Bf16, rows, chunk, progress)?;
+        Group::Reinjected(Precision::Bf16) => {
+            let layers = reinjected::run(&*port(Precision::Bf16)?, Precision::Bf16, rows, chunk, progress)?;
             measure_bf16(rows, &layers, &emulation.reinjected)
         }
-        Group::Head => vec![schedule::head(&*port(Arm::F32)?, rows, chunk)?],
+        Group::Head => vec![schedule::head(&*port(Precision::F32)?, rows, chunk)?],
         Group::Forced(arm) => {
             let run = set::forced(&*port(arm)?, arm, rows, chunk, progress)?;
             measure_forced(arm, rows, &run, floor, emulation, chunk)
         }
         Group::Free => {
-            let run = set::free(&*port(Arm::Bf16)?, rows, chunk, progress)?;
+            let run = set::free(&*port(Precision::Bf16)?, rows, chunk, progress)?;
             measure_free(rows, &run, emulation)
         }
-        Group::Chunk => schedule::chunks(&*port(Arm::F32)?, rows, chunk, floor, progress)?,
-        Group::Decode => vec![schedule::decode(&*port(Arm::F32)?, rows, chunk, floor, progress)?],
+        Group::Chunk => schedule::chunks(&*port(Precision::F32)?, rows, chunk, floor, progress)?,
+        Group::Decode => vec![schedule::decode(&*port(Precision::F32)?, rows, chunk, floor, progress)?],
         Group::Nll => damage(context, subject)?,
-        Group::Golden => match context.golden {
+        Group::Golden => match context.plan.golden {
             Some(golden) => golden.measure(context.bench, subject.in_reference())?,
             None => return Err(no_golden()),
         },
@@ -150,7 +150,7 @@ pub(crate) fn measure(
 /// What `nll.bits_per_byte` says on the sequence of the reference as it is, or would say of one that has a
 /// bug: then the correct reading is held against the bug's.
 fn damage(context: &Context<'_>, subject: Subject<'_>) -> Result<Vec<Measurement>> {
-    let case = context.control_case;
+    let case = context.plan.control_case;
     let run = Run {
         case,
         schedule: Schedule::chunks_of(case.len()),

@@ -1,8 +1,8 @@
 //! One set of text: the reference's pass, then the port in f32 and in bf16, layer by layer and end to end.
 
 use super::Context;
-use super::checks::{Arm, NLL_MUTANTS, NLL_RECORDED};
-use super::end_to_end::{PortRun, PortRunOf, measure_forced, measure_free, sorted_floor};
+use super::checks::{NLL_MUTANTS, NLL_RECORDED};
+use super::end_to_end::{PortRun, PortRunOf, floor, in_order_of_id, measure_forced, measure_free};
 use super::finding::Measurement;
 use super::logits::LogitsRows;
 use super::pass::{self, Emulation, Passed};
@@ -11,7 +11,7 @@ use super::reinjected::{self, PortLayer, measure_bf16, measure_f32};
 use super::rows::Rows;
 use super::{Set, nll, top1};
 use crate::compare::Progress;
-use spec::{LayerId, Result, Routing, Schedule, Side};
+use spec::{LayerId, Precision, Result, Routing, Schedule, Side};
 
 /// What a set gave.
 pub(crate) struct SetFound {
@@ -22,16 +22,16 @@ pub(crate) struct SetFound {
 
 /// Measures everything that is measured on a set. Errors: whatever a side returns.
 pub(crate) fn measure(context: &Context<'_>, set: &Set, progress: &mut dyn Progress) -> Result<SetFound> {
-    let with_nll = context.gate.checks.contains_key("nll.bits_per_byte");
+    let with_nll = context.plan.gate.checks.contains_key("nll.bits_per_byte");
     let mutants: Vec<&str> = NLL_MUTANTS.into_iter().chain([NLL_RECORDED]).filter(|_| with_nll).collect();
-    let passed = pass::run(context.bench, &set.cases, context.vectors, &mutants, progress)?;
+    let passed = pass::run(context.bench, &set.cases, &context.held.vectors, &mutants, progress)?;
     let f32 = F32Arm::run(context, &passed.rows, progress)?;
     let bf16 = Bf16Arm::run(context, &passed.rows, progress)?;
-    let (rows, emulation, chunk) = (&passed.rows, &passed.emulation, context.chunk);
+    let (rows, emulation, chunk) = (&passed.rows, &passed.emulation, context.plan.gate.chunk);
     let mut measured = measure_f32(rows, &f32.layers);
     measured.extend(measure_bf16(rows, &bf16.layers, &emulation.reinjected));
-    measured.extend(measure_forced(Arm::F32, rows, &f32.forced, &f32.floor, emulation, chunk));
-    measured.extend(measure_forced(Arm::Bf16, rows, &bf16.forced, &f32.floor, emulation, chunk));
+    measured.extend(measure_forced(Precision::F32, rows, &f32.forced, &f32.floor, emulation, chunk));
+    measured.extend(measure_forced(Precision::Bf16, rows, &bf16.forced, &f32.floor, emulation, chunk));
     measured.extend(measure_free(rows, &bf16.free, emulation));
     let nll = with_nll.then(|| nll::record(&passed.nll, &mutants));
     if let Some(found) = &nll {
@@ -63,11 +63,11 @@ struct F32Arm {
 
 impl F32Arm {
     fn run(context: &Context<'_>, rows: &Rows<'_>, progress: &mut dyn Progress) -> Result<Self> {
-        let port = context.bench.port(Arm::F32.precision())?;
+        let port = context.bench.port(Precision::F32)?;
         Ok(Self {
-            layers: reinjected::run(&*port, Arm::F32, rows, context.chunk, progress)?,
-            floor: sorted_floor(&*port, rows, context.chunk, progress)?,
-            forced: forced(&*port, Arm::F32, rows, context.chunk, progress)?,
+            layers: reinjected::run(&*port, Precision::F32, rows, context.plan.gate.chunk, progress)?,
+            floor: floor(&*port, rows, context.plan.gate.chunk, in_order_of_id, progress)?,
+            forced: forced(&*port, Precision::F32, rows, context.plan.gate.chunk, progress)?,
         })
     }
 }
@@ -80,11 +80,11 @@ struct Bf16Arm {
 
 impl Bf16Arm {
     fn run(context: &Context<'_>, rows: &Rows<'_>, progress: &mut dyn Progress) -> Result<Self> {
-        let port = context.bench.port(Arm::Bf16.precision())?;
+        let port = context.bench.port(Precision::Bf16)?;
         Ok(Self {
-            layers: reinjected::run(&*port, Arm::Bf16, rows, context.chunk, progress)?,
-            forced: forced(&*port, Arm::Bf16, rows, context.chunk, progress)?,
-            free: free(&*port, rows, context.chunk, progress)?,
+            layers: reinjected::run(&*port, Precision::Bf16, rows, context.plan.gate.chunk, progress)?,
+            forced: forced(&*port, Precision::Bf16, rows, context.plan.gate.chunk, progress)?,
+            free: free(&*port, rows, context.plan.gate.chunk, progress)?,
         })
     }
 }
@@ -92,14 +92,14 @@ impl Bf16Arm {
 /// The port end to end, forced onto the reference's choices.
 pub(crate) fn forced(
     port: &dyn Side,
-    arm: Arm,
+    arm: Precision,
     rows: &Rows<'_>,
     chunk: usize,
     progress: &mut dyn Progress,
 ) -> Result<PortRun> {
     let name = match arm {
-        Arm::F32 => "port f32, forced",
-        Arm::Bf16 => "port bf16, forced",
+        Precision::F32 => "port f32, forced",
+        Precision::Bf16 => "port bf16, forced",
     };
     let mut run = PortRunOf::new(name, port, rows);
     run.embedding = true;

@@ -49,19 +49,12 @@ pub(crate) fn measure(held: &Held, ports: &[&dyn Side]) -> Result<Measurement> {
         let names: std::collections::BTreeSet<&String> = held.hashes.keys().chain(seen.keys()).collect();
         for name in names.into_iter().filter(differs) {
             wrong += 1;
-            first.get_or_insert_with(|| format!("{name} ({})", words(precision)));
+            first.get_or_insert_with(|| format!("{name} ({})", precision.name()));
         }
     }
     let tensors = held.hashes.len() * ports.len();
     let leg = Measurement::new("static.weights", "tensors", tensors, f64::from(wrong));
     Ok(leg.at(first.unwrap_or_default()))
-}
-
-fn words(precision: Precision) -> &'static str {
-    match precision {
-        Precision::F32 => "f32",
-        Precision::Bf16 => "bf16",
-    }
 }
 
 fn hash_of(values: &[f32], precision: Precision) -> String {

@@ -3,9 +3,10 @@
 
 use super::record::{Branches, Router};
 use super::rows::Rows;
+use crate::metrics::router::LogitsError;
 use crate::metrics::{branch, router};
-use crate::stats::{Rate, RootMeanSquare, Spread, is_worse};
-use ndarray::{ArrayView2, s};
+use crate::stats::{Rate, Spread, first_worst};
+use ndarray::ArrayView2;
 use spec::{At, LayerId, Result, Site};
 
 /// Errors of rows with their places.
@@ -25,11 +26,7 @@ impl Errors {
 
     /// Case and position of the largest among rows from a position on.
     pub(crate) fn worst(&self, from: usize) -> Option<(usize, usize)> {
-        let rows = self.0.iter().filter(|row| row.2 >= from);
-        let worst = rows.fold(None, |worst: Option<&(f64, usize, usize)>, row| match worst {
-            Some(worst) if !is_worse(row.0, worst.0) => Some(worst),
-            _ => Some(row),
-        });
+        let worst = first_worst(self.0.iter().filter(|row| row.2 >= from), |row| row.0);
         worst.map(|row| (row.1, row.2))
     }
 }
@@ -45,29 +42,30 @@ pub(crate) struct Differing {
 /// Router logits and sets.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RouterTally {
-    error: RootMeanSquare,
-    logits: RootMeanSquare,
+    logits: LogitsError,
     rows: usize,
     pub(crate) differing: Vec<Differing>,
 }
 
 impl RouterTally {
-    /// Router logits, `[n, E]`.
-    pub(crate) fn logits(&mut self, expected: ArrayView2<'_, f32>, found: ArrayView2<'_, f32>) {
-        ndarray::Zip::from(expected).and(found).for_each(|&r, &p| {
-            self.error.add(f64::from(p) - f64::from(r));
-            self.logits.add(f64::from(r));
-        });
-    }
-
-    /// Chosen sets, `[n, k]`, at the rows of `at`.
-    pub(crate) fn sets(
+    /// Takes rows of router logits, `[n, E]`, or of the shadow's choices, `[n, k]`; `case` is the reference's.
+    pub(crate) fn take(
         &mut self,
         rows: &Rows<'_>,
         case: usize,
         at: &At,
         found: ArrayView2<'_, f32>,
     ) -> Result<()> {
+        if at.site == Site::ShadowChoice {
+            return self.sets(rows, case, at, found);
+        }
+        assert_eq!(at.site, Site::RouterLogits, "what a router is held by");
+        let expected = rows.spool.read(&(case, at.layer, at.site), at.rows.clone())?;
+        self.logits.add(expected.view(), found);
+        Ok(())
+    }
+
+    fn sets(&mut self, rows: &Rows<'_>, case: usize, at: &At, found: ArrayView2<'_, f32>) -> Result<()> {
         let layer = at.layer.expect("sets are of a layer");
         let expected = rows.spool.read(&(case, at.layer, Site::ShadowChoice), at.rows.clone())?;
         for (row, position) in at.rows.clone().enumerate() {
@@ -82,11 +80,11 @@ impl RouterTally {
     }
 
     pub(crate) fn sigma(&self) -> f64 {
-        self.error.value()
+        self.logits.sigma()
     }
 
     pub(crate) fn logits_rms(&self) -> f64 {
-        self.logits.value()
+        self.logits.rms()
     }
 
     pub(crate) fn rows(&self) -> usize {
@@ -95,13 +93,8 @@ impl RouterTally {
 
     /// The largest z and where; 0 where no set differs.
     pub(crate) fn largest_z(&self) -> (f64, Option<Differing>) {
-        let sigma = self.sigma();
-        let largest =
-            self.differing.iter().copied().fold(None, |largest: Option<Differing>, row| match largest {
-                Some(largest) if !is_worse(row.gap, largest.gap) => Some(largest),
-                _ => Some(row),
-            });
-        (largest.map_or(0.0, |row| router::z(row.gap, sigma)), largest)
+        let largest = first_worst(self.differing.iter().copied(), |row| row.gap);
+        (largest.map_or(0.0, |row| router::z(row.gap, self.sigma())), largest)
     }
 
     pub(crate) fn record(&self) -> Router {
@@ -131,36 +124,27 @@ impl LayerTally {
         at: &At,
         found: ArrayView2<'_, f32>,
     ) -> Result<()> {
-        if at.site == Site::ShadowChoice {
-            return self.router.sets(rows, case, at, found);
-        }
+        let errors = match at.site {
+            Site::AttnBranch => &mut self.attn,
+            Site::MoeBranch => &mut self.moe,
+            _ => return self.router.take(rows, case, at, found),
+        };
         let expected = rows.spool.read(&(case, at.layer, at.site), at.rows.clone())?;
-        match at.site {
-            Site::AttnBranch => branch_errors(&mut self.attn, case, at, expected.view(), found),
-            Site::MoeBranch => branch_errors(&mut self.moe, case, at, expected.view(), found),
-            Site::RouterLogits => self.router.logits(expected.view(), found),
-            site => unreachable!("{site} is not tallied"),
+        for (row, position) in at.rows.clone().enumerate() {
+            errors.push(branch::relative_error(expected.row(row), found.row(row)), case, position);
         }
         Ok(())
+    }
+
+    /// One branch's errors.
+    pub(crate) fn branch(&self, attn: bool) -> &Errors {
+        if attn { &self.attn } else { &self.moe }
     }
 
     /// Panics if a branch has no rows: the ledger has seen them.
     pub(crate) fn branches(&self) -> Branches {
         let spread = |errors: &Errors| errors.spread(0).expect("rows of every branch");
         Branches { attn: spread(&self.attn), moe: spread(&self.moe) }
-    }
-}
-
-fn branch_errors(
-    errors: &mut Errors,
-    case: usize,
-    at: &At,
-    expected: ArrayView2<'_, f32>,
-    found: ArrayView2<'_, f32>,
-) {
-    for (row, position) in at.rows.clone().enumerate() {
-        let error = branch::relative_error(expected.slice(s![row, ..]), found.slice(s![row, ..]));
-        errors.push(error, case, position);
     }
 }
 

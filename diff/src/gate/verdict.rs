@@ -46,14 +46,11 @@ fn void(record: &Record, gate: &Gate) -> Vec<String> {
     void
 }
 
-fn name(finding: &Finding) -> String {
-    let set = finding.set.as_ref().map(|set| format!(" on {set}")).unwrap_or_default();
-    format!("{} {}{set}", finding.check, finding.leg)
-}
-
 fn failure(finding: &Finding) -> String {
+    let Finding { check, leg, value, limit, .. } = finding;
+    let set = finding.set.as_ref().map(|set| format!(" on {set}")).unwrap_or_default();
     let place = if finding.place.is_empty() { String::new() } else { format!(" ({})", finding.place) };
-    format!("{}: {:.2e} against a limit of {:.2e}{place}", name(finding), finding.value, finding.limit)
+    format!("{check} {leg}{set}: {value:.2e} against a limit of {limit:.2e}{place}")
 }
 
 fn missed(control: &Control) -> String {

@@ -1,6 +1,7 @@
 //! How two distributions over the vocabulary differ (K18): KL divergence, top token, negative log-likelihood.
 
-use ndarray::ArrayView1;
+use ndarray::{ArrayView1, ArrayView2};
+use spec::TokenId;
 
 /// A position is confident if the reference's top token leads the second by at least this much in
 /// log-probability: a factor of 7.4 between the two likeliest tokens, which rounding cannot turn round.
@@ -16,6 +17,17 @@ pub fn log_sum_exp(logits: ArrayView1<'_, f32>) -> f64 {
 /// Negative log-likelihood of one token, nats.
 pub fn nll_nats(logits: ArrayView1<'_, f32>, token: usize) -> f64 {
     log_sum_exp(logits) - f64::from(logits[token])
+}
+
+/// Negative log-likelihood, nats, of the token after each row's: `rows` `[n, V]` are those of positions `first`
+/// on. The last position of a sequence has no next token and gives none.
+pub fn next_token_nll<'a>(
+    tokens: &'a [TokenId],
+    first: usize,
+    rows: ArrayView2<'a, f32>,
+) -> impl Iterator<Item = f64> + use<'a> {
+    let next = tokens.get(first + 1..).unwrap_or_default();
+    next.iter().enumerate().take(rows.nrows()).map(move |(row, next)| nll_nats(rows.row(row), next.index()))
 }
 
 /// `KL(reference || port)` at one position, nats: exact over the whole vocabulary, from `[V]` f32 logits by

@@ -1,7 +1,7 @@
 //! How the router of one side differs from the other's: selection scores and chosen sets (K14, K15).
 
-use crate::stats;
-use ndarray::ArrayView1;
+use crate::stats::{self, RootMeanSquare};
+use ndarray::{ArrayView1, ArrayView2};
 
 /// From this gap on, a disagreement about a set is no tie. Selection scores are f32 of order 1 to 10, whose
 /// rounding is below 1e-6, and two correct f32 orders of summation move a router logit by about as much: a
@@ -17,6 +17,33 @@ pub fn gap(selection_scores: ArrayView1<'_, f32>, k: usize) -> f64 {
         _ if scores[0].is_nan() => f64::NAN,
         Some(next) => scores[k - 1] - next,
         None => f64::INFINITY,
+    }
+}
+
+/// Router logits of one side against the other's, as they come: their error, and what it is large against.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LogitsError {
+    error: RootMeanSquare,
+    logits: RootMeanSquare,
+}
+
+impl LogitsError {
+    /// Takes rows, `[n, E]` f32 each. Panics on different shapes.
+    pub fn add(&mut self, reference: ArrayView2<'_, f32>, port: ArrayView2<'_, f32>) {
+        ndarray::Zip::from(reference).and(port).for_each(|&r, &p| {
+            self.error.add(f64::from(p) - f64::from(r));
+            self.logits.add(f64::from(r));
+        });
+    }
+
+    /// RMS of the differences so far; NaN of none.
+    pub fn sigma(self) -> f64 {
+        self.error.value()
+    }
+
+    /// RMS of the reference's logits so far; NaN of none.
+    pub fn rms(self) -> f64 {
+        self.logits.value()
     }
 }
 

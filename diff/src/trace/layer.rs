@@ -2,8 +2,9 @@
 
 use super::comparison::{LargestGap, TraceLayer};
 use crate::compare::{Place, WorstRow};
+use crate::metrics::router::LogitsError;
 use crate::metrics::{branch, router};
-use crate::stats::{RootMeanSquare, Spread, is_worse};
+use crate::stats::{Spread, is_worse};
 use ndarray::{Array1, ArrayView1, ArrayView2, s};
 use spec::trace::{Origin, Trace};
 use spec::{LayerId, LayerKind, Site};
@@ -20,8 +21,7 @@ pub(super) struct LayerTally {
     moe_errors: Vec<f64>,
     weight_errors: Vec<f64>,
     worst: Option<WorstRow>,
-    router_error: RootMeanSquare,
-    router_logits: RootMeanSquare,
+    router_logits: LogitsError,
     router_rows: usize,
     ties: usize,
     flips: usize,
@@ -88,10 +88,7 @@ impl LayerTally {
         assert_eq!(reference.dim(), port.dim(), "rows of `{site}`");
         if site == Site::RouterLogits {
             self.router_rows += reference.nrows();
-            return ndarray::Zip::from(reference).and(port).for_each(|&r, &p| {
-                self.router_error.add(f64::from(p) - f64::from(r));
-                self.router_logits.add(f64::from(r));
-            });
+            return self.router_logits.add(reference, port);
         }
         for row in 0..reference.nrows() {
             let error = branch::relative_error(reference.row(row), port.row(row));
@@ -112,8 +109,9 @@ impl LayerTally {
     /// The layer's numbers.
     pub(super) fn finish(self, layer: LayerId, kind: Option<LayerKind>) -> TraceLayer {
         let spread = |errors: Vec<f64>| (!errors.is_empty()).then(|| Spread::of(errors));
-        let router = |rms: RootMeanSquare| (self.router_rows > 0).then(|| rms.value());
-        let router_sigma = router(self.router_error);
+        let router =
+            |number: fn(LogitsError) -> f64| (self.router_rows > 0).then(|| number(self.router_logits));
+        let router_sigma = router(LogitsError::sigma);
         let largest = self.largest.map(|(gap, place)| LargestGap {
             gap,
             z: router_sigma.map(|sigma| router::z(gap, sigma)),
@@ -129,7 +127,7 @@ impl LayerTally {
             topk_weights: spread(self.weight_errors),
             worst: self.worst,
             router_sigma,
-            router_logits_rms: router(self.router_logits),
+            router_logits_rms: router(LogitsError::rms),
             disagreements: self.ties + self.flips + self.unjudged,
             ties: self.ties,
             flips: self.flips,

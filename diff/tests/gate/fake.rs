@@ -4,12 +4,15 @@
 //! emulation are edits of it, so each finding can be worked out by hand. What a table cannot be is told
 //! apart in [`Port::logits`]: logits depend on the experts that were executed.
 
+#[path = "../support/config.rs"]
+mod config;
+
+use config::config;
 use diff::gate::bench::{Bench, Idle, Lane, Planted, PlantedIn};
 use ndarray::{Array2, ArrayView2};
-use spec::config::{HeadDtype, NormPlacement, QkNorm, RopeOn, RouterScore, SelectionBias, SharedExpert};
 use spec::{
-    At, Choices, Error, Executed, ExpertId, LayerId, LayerKind, ModelConfig, Precision, Recorder, Result,
-    Routing, Run, Schedule, Side, SideInfo, Site,
+    At, Choices, Error, Executed, ExpertId, LayerId, ModelConfig, Precision, Recorder, Result, Routing, Run,
+    Schedule, Side, SideInfo, Site,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -365,33 +368,4 @@ fn tensors() -> BTreeMap<String, Vec<f32>> {
         put("moe.router.expert_bias", &[0.0, 0.5, 0.0, 0.0]);
     }
     all
-}
-
-fn config() -> ModelConfig {
-    ModelConfig {
-        hidden_size: 2,
-        layers: vec![LayerKind::Sliding, LayerKind::Full],
-        num_heads: 1,
-        num_kv_heads: 1,
-        head_dim: 2,
-        vocab_size: 3,
-        rms_norm_eps: 1e-6,
-        sliding_window: Some(2),
-        rope_theta: 10_000.0,
-        num_experts: 4,
-        experts_per_token: 2,
-        expert_width: 2,
-        shared_width: 2,
-        renormalise_topk: false,
-        max_positions: None,
-        declared_dtype: None,
-        router_score: RouterScore::Sigmoid,
-        selection_bias: SelectionBias::OnLogit,
-        route_scale: 1.0,
-        shared_expert: SharedExpert::Ungated,
-        qk_norm: QkNorm::PerHeadBeforeRope,
-        rope_on: RopeOn::SlidingLayers,
-        norm_placement: NormPlacement::Sandwich,
-        head_dtype: HeadDtype::F32,
-    }
 }

@@ -3,7 +3,6 @@
 use super::{Cell, Section, Table};
 use crate::number::{count, seconds};
 use diff::gate::record::Record;
-use spec::Precision;
 
 /// What was judged, by what, computed by whom.
 pub fn origin(record: &Record) -> Section {
@@ -65,13 +64,11 @@ fn texts(record: &Record) -> Table {
 fn sides(record: &Record) -> Table {
     let mut table = Table::new("Sides", &["side", "engine", "device", "weights", "notes"]);
     for side in &record.environment.sides {
-        let precision = match side.precision {
-            Precision::F32 => "f32",
-            Precision::Bf16 => "bf16",
-        };
         let notes: Vec<String> = side.notes.iter().map(|(name, value)| format!("{name} = {value}")).collect();
         let (name, engine, device) = (side.side.clone(), side.engine.clone(), side.device.clone());
-        table.push([name, engine, device, precision.into(), notes.join("; ")].map(Cell::from).into());
+        table.push(
+            [name, engine, device, side.precision.name().into(), notes.join("; ")].map(Cell::from).into(),
+        );
     }
     table
 }
