@@ -48,7 +48,8 @@ pub(crate) struct RouterTally {
 }
 
 impl RouterTally {
-    /// Takes rows of router logits, `[n, E]`, or of the shadow's choices, `[n, k]`; `case` is the reference's.
+    /// Takes rows of router logits, `[n, E]`, or of the shadow's choices, `[n, k]`; `case` is the
+    /// reference's.
     pub(crate) fn take(
         &mut self,
         rows: &Rows<'_>,

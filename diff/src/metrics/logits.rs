@@ -19,8 +19,8 @@ pub fn nll_nats(logits: ArrayView1<'_, f32>, token: usize) -> f64 {
     log_sum_exp(logits) - f64::from(logits[token])
 }
 
-/// Negative log-likelihood, nats, of the token after each row's: `rows` `[n, V]` are those of positions `first`
-/// on. The last position of a sequence has no next token and gives none.
+/// Negative log-likelihood, nats, of the token after each row's: `rows` `[n, V]` are those of positions
+/// `first` on. The last position of a sequence has no next token and gives none.
 pub fn next_token_nll<'a>(
     tokens: &'a [TokenId],
     first: usize,

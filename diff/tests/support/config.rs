@@ -1,4 +1,5 @@
-//! The model of the fake sides: two layers, hidden size 2, 4 experts, 2 per token, 3 tokens in the vocabulary.
+//! The model of the fake sides: two layers, hidden size 2, 4 experts, 2 per token, 3 tokens in the
+//! vocabulary.
 
 use spec::config::{HeadDtype, NormPlacement, QkNorm, RopeOn, RouterScore, SelectionBias, SharedExpert};
 use spec::{LayerKind, ModelConfig};
