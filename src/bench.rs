@@ -1,11 +1,10 @@
-//! The two sides and the catalogue of planted bugs, as a gate works with them.
+//! The two sides and the catalogue of planted bugs, as gate, matrix, bisection and explanation work with them.
 //!
 //! A port is loaded once per precision; a bug in a step shares its weights, a bug in the checkpoint loads an
 //! edited copy of its own.
 
-use diff::gate::Bench;
-use diff::gate::bench::{Idle, Lane, Planted, PlantedIn};
-use mutants::{Facts, Mutant, PortPlant, edit};
+use diff::bench::{Bench, Idle, Lane, Occasion, Planted, PlantedIn};
+use mutants::{Facts, Kind, Mutant, PortPlant, edit};
 use ndarray::{Array2, ArrayView2};
 use port::Port;
 use reference::{Correct, Reference, Steps};
@@ -18,8 +17,8 @@ use tempfile::TempDir;
 pub struct Workbench {
     checkpoint: PathBuf,
     reference: Reference,
-    /// The bug in the port that is judged.
-    judged: Option<&'static Mutant>,
+    /// The bugs in the port that is judged.
+    judged: Vec<&'static Mutant>,
     /// Loaded ports, by precision.
     ports: RefCell<Vec<(Precision, Port)>>,
     /// Edited checkpoints, kept as long as ports may read them.
@@ -27,15 +26,16 @@ pub struct Workbench {
 }
 
 impl Workbench {
-    /// Opens the reference. `judged` is the bug planted in the port that is judged, or none. Errors: those of
-    /// [`Reference::open`]; [`Error::Argument`] on a bug that is not in the catalogue, or not of a port.
+    /// Opens the reference. `judged` names the bugs planted in the port that is judged, with commas between
+    /// them, or none. Errors: those of [`Reference::open`]; [`Error::Argument`] on bugs that are not in the
+    /// catalogue, not of a port, or not to be planted together.
     pub fn open(checkpoint: &Path, threads: Option<usize>, judged: Option<&str>) -> Result<Self> {
-        let judged = judged
-            .map(|id| mutants::find(id).filter(|mutant| mutant.port.is_some()).ok_or_else(|| unknown(id)));
+        let judged = judged.map(mutants::find_all).transpose()?.unwrap_or_default();
+        mutants::port_steps(&judged)?;
         Ok(Self {
             checkpoint: checkpoint.into(),
             reference: Reference::open(checkpoint, reference::Options { threads })?,
-            judged: judged.transpose()?,
+            judged,
             ports: RefCell::default(),
             edited: RefCell::default(),
         })
@@ -50,21 +50,18 @@ impl Workbench {
         Ok(port.with_steps(steps))
     }
 
-    fn plant(&self, mutant: &Mutant, precision: Precision, idle: Idle) -> Result<Port> {
-        match mutant.port {
-            None => Err(unknown(mutant.id)),
-            Some(PortPlant::Steps(steps)) => self.with_steps(precision, steps()),
-            Some(PortPlant::Checkpoint(edits)) => {
-                let next = "set TMPDIR to a folder with room";
-                let folder =
-                    TempDir::new().map_err(Error::io("create a folder in", std::env::temp_dir(), next))?;
-                let facts = Facts { config: self.config(), idle };
-                edit::apply(&self.checkpoint, &edits(&facts), folder.path())?;
-                let port = Port::load(folder.path(), precision);
-                self.edited.borrow_mut().push(folder);
-                port
-            }
+    fn plant(&self, bugs: &[&'static Mutant], precision: Precision, idle: Idle) -> Result<Port> {
+        let steps = mutants::port_steps(bugs)?;
+        let edits = mutants::edits(bugs, &Facts { config: self.config(), idle });
+        if edits.is_empty() {
+            return self.with_steps(precision, steps);
         }
+        let next = "set TMPDIR to a folder with room";
+        let folder = TempDir::new().map_err(Error::io("create a folder in", std::env::temp_dir(), next))?;
+        edit::apply(&self.checkpoint, &edits, folder.path())?;
+        let port = Port::load(folder.path(), precision)?.with_steps(steps);
+        self.edited.borrow_mut().push(folder);
+        Ok(port)
     }
 
     fn config(&self) -> &ModelConfig {
@@ -78,7 +75,8 @@ impl Bench for Workbench {
     }
 
     fn reference_lanes(&self, lanes: &[Lane<'_>], recorder: &mut dyn Recorder) -> Result<Vec<Executed>> {
-        let steps: Vec<Box<dyn Steps>> = lanes.iter().map(|lane| steps_of(lane.mutant)).collect();
+        let steps: Vec<Box<dyn Steps>> =
+            lanes.iter().map(|lane| steps_of(lane.mutant)).collect::<Result<_>>()?;
         let lanes: Vec<reference::Lane<'_>> = lanes
             .iter()
             .zip(&steps)
@@ -102,57 +100,54 @@ impl Bench for Workbench {
         x: ArrayView2<'_, f32>,
         w: ArrayView2<'_, f32>,
     ) -> Array2<f32> {
-        self.reference.product(&*steps_of(mutant), reference::steps::Matrix::Q, x, w)
+        let steps = steps_of(mutant).expect("the gate asks for what there is");
+        self.reference.product(&*steps, reference::steps::Matrix::Q, x, w)
     }
 
     fn port(&self, precision: Precision) -> Result<Box<dyn Side>> {
-        match self.judged {
-            None => Ok(Box::new(self.with_steps(precision, Box::new(port::Correct))?)),
-            Some(mutant) => {
-                // a demonstration; which expert is idle is a control's business
-                let idle = (LayerId(self.config().num_layers() - 1), ExpertId(0));
-                Ok(Box::new(self.plant(mutant, precision, idle)?))
-            }
-        }
+        // a demonstration; which expert is idle is a control's business
+        let idle = (LayerId(self.config().num_layers() - 1), ExpertId(0));
+        Ok(Box::new(self.plant(&self.judged, precision, idle)?))
     }
 
     fn mutated_port(&self, mutant: &str, precision: Precision, idle: Idle) -> Result<Box<dyn Side>> {
-        let mutant = mutants::find(mutant).ok_or_else(|| unknown(mutant))?;
-        Ok(Box::new(self.plant(mutant, precision, idle)?))
+        Ok(Box::new(self.plant(&mutants::find_all(mutant)?, precision, idle)?))
     }
 
     fn planted(&self) -> Vec<Planted> {
-        mutants::catalogue().iter().map(planted).collect()
+        mutants::catalogue().chain(mutants::variants()).map(planted).collect()
+    }
+
+    fn unmet(&self, id: &str, occasion: &Occasion) -> Vec<String> {
+        let Occasion { tokens, chunk, nonzero_bias, wide_bias } = *occasion;
+        let occasion = mutants::Occasion { config: self.config(), tokens, chunk, nonzero_bias, wide_bias };
+        let needs = mutants::find(id).map_or(&[][..], |mutant| mutant.needs);
+        needs.iter().filter(|need| !need.is_met(&occasion)).map(|need| need.words().into()).collect()
     }
 }
 
 fn planted(mutant: &Mutant) -> Planted {
     let port = mutant.port.map(|plant| match plant {
-        PortPlant::Steps(_) => PlantedIn::Port,
+        PortPlant::Steps { .. } => PlantedIn::Port,
         PortPlant::Checkpoint(_) => PlantedIn::Checkpoint,
     });
+    let words = |list: &[&str]| list.iter().map(|&word| word.into()).collect();
     Planted {
         id: mutant.id.into(),
         what: mutant.what.into(),
-        seen_in: mutant.seen_in.iter().map(|&report| report.into()).collect(),
-        sides: port.into_iter().chain(mutant.reference.map(|_| PlantedIn::Reference)).collect(),
+        rewrite: mutant.kind == Kind::Rewrite,
+        stage: mutant.stage.name().into(),
+        rows: words(mutant.rows),
+        seen_in: words(mutant.seen_in),
+        needs: mutant.needs.iter().map(|need| need.words().into()).collect(),
+        sides: port.into_iter().chain(mutant.reference().map(|_| PlantedIn::Reference)).collect(),
     }
 }
 
-/// The reference's steps with a bug, or correct.
-fn steps_of(mutant: Option<&str>) -> Box<dyn Steps> {
-    let planted =
-        |id| mutants::find(id).and_then(|mutant| mutant.reference).expect("the gate asks for what there is");
-    mutant.map_or_else(|| Box::new(Correct) as Box<dyn Steps>, |id| planted(id)())
-}
-
-fn unknown(id: &str) -> Error {
-    let ids: Vec<&str> =
-        mutants::catalogue().iter().filter(|mutant| mutant.port.is_some()).map(|mutant| mutant.id).collect();
-    Error::Argument {
-        what: "the planted bug".into(),
-        expected: format!("one of {}", ids.join(", ")),
-        found: id.into(),
-        next: "choose one of these".into(),
+/// The reference's steps with bugs, or correct.
+fn steps_of(mutants: Option<&str>) -> Result<Box<dyn Steps>> {
+    match mutants {
+        None => Ok(Box::new(Correct)),
+        Some(ids) => mutants::reference_steps(&mutants::find_all(ids)?),
     }
 }

@@ -6,6 +6,8 @@
 //! Architecture invariant: neither the reference nor the port is known here; both are seen through
 //! [`spec::Side`] alone, so that nothing can be computed by the same code for both.
 
+pub mod bench;
+mod beside;
 pub mod compare;
 pub mod gate;
 pub mod metrics;

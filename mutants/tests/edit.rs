@@ -302,7 +302,7 @@ fn the_first_two_sliding_layers_are_exchanged_and_no_other_moves() {
 
 #[test]
 fn every_edit_of_the_catalogue_loads_or_is_refused_for_a_tensor() {
-    let edits = catalogue().iter().filter(|m| matches!(m.port, Some(PortPlant::Checkpoint(_))));
+    let edits = catalogue().filter(|m| matches!(m.port, Some(PortPlant::Checkpoint(_))));
     let loads: BTreeMap<_, _> =
         edits.map(|m| (m.id, planted(m.id, (LayerId(1), ExpertId(7)), false).port().is_ok())).collect();
     let expected = [

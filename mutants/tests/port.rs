@@ -122,7 +122,7 @@ fn decode_sees_what_a_window_one_short_sees(#[case] id: &str) {
 
 #[test]
 fn every_bug_of_a_step_has_its_place() {
-    let planted = catalogue().iter().filter(|mutant| port_steps(mutant).is_some());
+    let planted = catalogue().filter(|mutant| port_steps(mutant).is_some());
     let planted: BTreeSet<_> = planted.map(|mutant| mutant.id).collect();
     let places: BTreeSet<_> = PLACES.iter().map(|place| place.id).chain([BEYOND]).collect();
     assert_eq!(planted, places);

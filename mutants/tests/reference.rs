@@ -32,7 +32,7 @@ fn each_bug_is_where_it_says() {
     let feed = Feed::of(&right, Precision::F32, &[0, 3, 4, 9]);
     let rows = feed.rows(&right);
     for place in PLACES {
-        let steps = find(place.id).unwrap().reference.unwrap();
+        let steps = find(place.id).unwrap().reference().unwrap().make;
         place.check(&rows, &feed.rows(&reference().with_steps(steps())));
     }
 }
@@ -41,7 +41,7 @@ fn each_bug_is_where_it_says() {
 fn a_product_of_tf32_is_off_by_about_the_rounding_of_its_operands() {
     let right = reference();
     let feed = Feed::of(&right, Precision::F32, &[3]);
-    let steps = find("reference_tf32").unwrap().reference.unwrap();
+    let steps = find("reference_tf32").unwrap().reference().unwrap().make;
     let wrong = feed.rows(&reference().with_steps(steps()));
     let right = feed.rows(&right);
     for key in [(Some(LayerId(3)), Site::Q), (None, Site::Logits)] {
@@ -53,7 +53,7 @@ fn a_product_of_tf32_is_off_by_about_the_rounding_of_its_operands() {
 
 #[test]
 fn every_bug_of_the_reference_has_its_place() {
-    let planted = catalogue().iter().filter(|mutant| mutant.reference.is_some());
+    let planted = catalogue().filter(|mutant| mutant.reference().is_some());
     let planted: BTreeSet<_> = planted.map(|mutant| mutant.id).collect();
     assert_eq!(planted, PLACES.iter().map(|place| place.id).collect());
 }
@@ -70,9 +70,9 @@ fn the_same_bug_in_both_sides_computes_the_same(#[case] id: &str, #[case] site: 
     let mutant = find(id).unwrap();
     let right = reference();
     let feed = Feed::of(&right, Precision::F32, &[3, 4]);
-    let wrong = feed.rows(&reference().with_steps(mutant.reference.unwrap()()));
+    let wrong = feed.rows(&reference().with_steps((mutant.reference().unwrap().make)()));
     let planted = match mutant.port.unwrap() {
-        PortPlant::Steps(steps) => feed.rows(&port(Precision::F32).with_steps(steps())),
+        PortPlant::Steps { make, .. } => feed.rows(&port(Precision::F32).with_steps(make())),
         PortPlant::Checkpoint(edits) => {
             let (target, config) = (tempfile::tempdir().unwrap(), config());
             let facts = Facts { config: &config, idle: feed.idle() };

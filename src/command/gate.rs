@@ -4,9 +4,10 @@ use super::judged::{self, Judged, Switches};
 use super::to_json;
 use crate::cli;
 use crate::console::{self, Phases, say};
+use diff::bench::Bench;
 use diff::gate::lock::{self, Lock};
 use diff::gate::record::{Environment, Inputs, NotApplicable, Record, SCHEMA, Times, Verdict};
-use diff::gate::{Bench, Plan, folder};
+use diff::gate::{Plan, folder};
 use spec::{Error, Precision, Result};
 use std::path::{Path, PathBuf};
 

@@ -35,7 +35,7 @@ pub struct Switches<'a> {
 pub fn read(arguments: &cli::Judged, switches: &Switches<'_>) -> Result<Judged> {
     let dir = &arguments.checkpoint;
     let bench = Workbench::open(dir, switches.threads, switches.port_mutant)?;
-    let config = diff::gate::Bench::reference(&bench).config().clone();
+    let config = diff::bench::Bench::reference(&bench).config().clone();
     let known: Vec<String> = planted(&bench).into_iter().map(|planted| planted.id).collect();
     let (gate, gate_text) = gate(arguments, &known)?;
     if let Some(id) = switches.disabled_control {

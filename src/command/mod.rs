@@ -1,12 +1,16 @@
 //! One file a verb. Each reads its input, calls the rooms, and prints the result.
 
+mod bisect;
 mod checkpoint;
 mod compare;
+mod explain;
 mod freeze;
 mod gate;
 mod inspect;
 mod judged;
 mod make;
+mod mutants;
+mod mutate;
 mod report;
 mod run;
 
@@ -18,12 +22,16 @@ use spec::{Error, Result};
 /// an error.
 pub fn run(verb: Verb, out: &mut String) -> Result<u8> {
     match verb {
+        Verb::Mutants(arguments) => return mutants::run(&arguments, out),
+        Verb::Bisect(arguments) => return bisect::run(&arguments, out),
         Verb::Gate(arguments) => return gate::run(&arguments, out).map(exit::of_verdict),
         Verb::Inspect(arguments) => inspect::run(&arguments, out),
         Verb::Run(arguments) => run::run(&arguments, out),
         Verb::Compare(arguments) => compare::run(&arguments, out),
         Verb::Freeze(arguments) => freeze::run(&arguments, out),
         Verb::Report(arguments) => report::run(&arguments, out),
+        Verb::Explain(arguments) => explain::run(&arguments, out),
+        Verb::Mutate(arguments) => mutate::run(&arguments, out),
         Verb::Make(arguments) => make::run(&arguments, out),
     }
     .map(|()| 0)

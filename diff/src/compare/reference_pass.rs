@@ -200,7 +200,7 @@ pub(crate) fn input_of(layer: LayerId) -> (Option<LayerId>, Site) {
 }
 
 /// Choices for `tokens` tokens that are a route everywhere: experts `0..k` in every row.
-fn lowest_experts(tokens: usize, config: &ModelConfig) -> Choices {
+pub(crate) fn lowest_experts(tokens: usize, config: &ModelConfig) -> Choices {
     let k = config.experts_per_token;
     let row: Vec<ExpertId> = (0..=u16::MAX).map(ExpertId).take(k).collect();
     let mut choices = Choices::unset(tokens, config.num_layers(), k);
@@ -211,7 +211,7 @@ fn lowest_experts(tokens: usize, config: &ModelConfig) -> Choices {
 }
 
 /// Sets one layer's rows from the recorded `choice`, `[T, k]`. Errors: [`Error::Routing`] on what is no id.
-fn set_choices(
+pub(crate) fn set_choices(
     choices: &mut Choices,
     layer: LayerId,
     case: &Case,

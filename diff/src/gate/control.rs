@@ -3,12 +3,12 @@
 //! A leg that could not be measured did not fire: a bug that crashes is not caught.
 
 use super::Context;
-use super::bench::{Planted, PlantedIn};
 use super::checks::{Check, Group};
 use super::finding::{Measurement, judge_all};
 use super::harness::Broken;
 use super::record::{Control, ControlLeg, Outcome, WEAK};
 use super::sequence::{Sequence, Subject, measure};
+use crate::bench::{Planted, PlantedIn};
 use crate::compare::Progress;
 use spec::Result;
 use std::collections::BTreeMap;
@@ -56,7 +56,11 @@ pub(crate) fn of_harness() -> Vec<Planted> {
     let planted = |(_, id, what): (Broken, &str, &str)| Planted {
         id: id.into(),
         what: what.into(),
+        rewrite: false,
+        stage: "checker".into(),
+        rows: Vec::new(),
         seen_in: Vec::new(),
+        needs: Vec::new(),
         sides: vec![PlantedIn::Harness],
     };
     Broken::ALL.into_iter().map(planted).collect()

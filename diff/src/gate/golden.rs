@@ -4,8 +4,8 @@
 //! and
 //! `choice.l` `[T, k]` (fixtures/README.md). Absent on purpose: making such a file.
 
-use super::bench::{Bench, Lane};
 use super::finding::Measurement;
+use crate::bench::{Bench, Lane};
 use crate::compare::ledger::Ledger;
 use crate::metrics::router;
 use ndarray::{Array2, ArrayView2, s};

@@ -2,10 +2,10 @@
 //!
 //! Also the two ways to break forcing, as sides around a port, that these checks must notice.
 
-use super::bench::Bench;
 use super::end_to_end::{PortRunOf, floor, in_order_of_id};
 use super::finding::Measurement;
 use super::rows::Rows;
+use crate::bench::Bench;
 use crate::compare::Progress;
 use crate::stats::first_worst;
 use ndarray::{Array2, ArrayView2};

@@ -4,10 +4,10 @@
 //! The reference's own rows go to disk; every other lane meets them there as it comes, because lanes pass in
 //! order. Absent on purpose: the port.
 
-use super::bench::{Bench, Lane};
 use super::logits::LogitsRows;
 use super::rows::{LAYER_SITES, Rows, Vectors, extents};
 use super::tally::{LayerTally, RouterTally};
+use crate::bench::{Bench, Lane};
 use crate::compare::ledger::Ledger;
 use crate::compare::{Progress, check_cases};
 use crate::metrics::logits;

@@ -99,7 +99,7 @@ impl Rows<'_> {
     }
 
     /// An expert of the last layer that the fewest tokens chose.
-    pub(crate) fn idle(&self) -> super::bench::Idle {
+    pub(crate) fn idle(&self) -> crate::bench::Idle {
         let layer = LayerId(self.config.num_layers() - 1);
         let mut counts = vec![0_usize; self.config.num_experts];
         for choices in &self.choices {

@@ -2,7 +2,6 @@
 //! it in one go.
 
 use super::Context;
-use super::bench::{Idle, Lane, PlantedIn};
 use super::checks::{Group, NLL_MUTANTS};
 use super::end_to_end::{floor, in_order_of_id, measure_forced, measure_free};
 use super::finding::Measurement;
@@ -11,6 +10,7 @@ use super::logits::LogitsRows;
 use super::pass::{self, Passed};
 use super::reinjected::{self, measure_bf16, measure_f32};
 use super::{nll, schedule, set, statics};
+use crate::bench::{Idle, Lane, PlantedIn};
 use crate::compare::Progress;
 use spec::{Error, Precision, Result, Routing, Run, Schedule, Side};
 use std::cell::RefCell;

@@ -8,7 +8,7 @@
 mod config;
 
 use config::config;
-use diff::gate::bench::{Bench, Idle, Lane, Planted, PlantedIn};
+use diff::bench::{Bench, Idle, Lane, Occasion, Planted, PlantedIn};
 use ndarray::{Array2, ArrayView2};
 use spec::{
     At, Choices, Error, Executed, ExpertId, LayerId, ModelConfig, Precision, Recorder, Result, Routing, Run,
@@ -335,10 +335,14 @@ impl Bench for Fake {
         let planted = |bug: &Bug| Planted {
             id: bug.id.into(),
             what: format!("does {}", bug.id),
-            seen_in: Vec::new(),
             sides: vec![bug.side],
+            ..Planted::default()
         };
         self.bugs.iter().map(planted).collect()
+    }
+
+    fn unmet(&self, _id: &str, _occasion: &Occasion) -> Vec<String> {
+        Vec::new()
     }
 }
 

@@ -2,8 +2,8 @@
 //! run.
 
 use crate::fake::{Bug, Fake, Port, Row, no_such_tensor};
+use diff::bench::PlantedIn;
 use diff::compare::CaseInfo;
-use diff::gate::bench::PlantedIn;
 use diff::gate::checks::NLL_MUTANTS;
 use diff::gate::limits::Gate;
 use diff::gate::record::{

@@ -3,6 +3,7 @@
 //! Absent on purpose: a step that is right; what a bug does not touch is [`::port::Correct`]'s.
 
 pub mod attention;
+mod both;
 pub mod cache;
 pub mod embedding;
 pub mod experts;
@@ -11,6 +12,8 @@ pub mod mask;
 pub mod norm;
 pub mod rope;
 pub mod router;
+
+pub use both::{Both, Step, are_apart};
 
 use ::port::engine::Op;
 use mlx_rs::{Array, Dtype};

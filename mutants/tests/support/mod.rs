@@ -42,7 +42,7 @@ pub fn reference() -> Reference {
 
 pub fn port_steps(mutant: &Mutant) -> Option<Box<dyn port::Steps>> {
     match mutant.port {
-        Some(PortPlant::Steps(steps)) => Some(steps()),
+        Some(PortPlant::Steps { make, .. }) => Some(make()),
         _ => None,
     }
 }

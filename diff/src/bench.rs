@@ -1,6 +1,8 @@
-//! What a gate works with: both sides, and the planted bugs. Implemented where reference and port are known.
+//! What the gate, the matrix, bisection and explanation work with: both sides, and the planted bugs. Implemented
+//! where reference and port are known.
 //!
-//! Absent on purpose: how a bug is planted; here it is a name.
+//! Absent on purpose: how a bug is planted; here it is a name, and several bugs are names with commas between
+//! them.
 
 use ndarray::{Array2, ArrayView2};
 use spec::{Executed, ExpertId, LayerId, Precision, Recorder, Result, Run, Side};
@@ -10,7 +12,7 @@ use spec::{Executed, ExpertId, LayerId, Precision, Recorder, Result, Run, Side};
 pub struct Lane<'a> {
     /// The run.
     pub run: Run<'a>,
-    /// The bug planted in this lane.
+    /// The bugs planted in this lane.
     pub mutant: Option<&'a str>,
     /// An earlier lane of the same tokens whose experts this lane executes.
     pub ids_of: Option<usize>,
@@ -18,15 +20,23 @@ pub struct Lane<'a> {
     pub input_of: Option<usize>,
 }
 
-/// A bug that can be planted.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A bug, or a correct rewrite, that can be planted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Planted {
     /// Its id.
     pub id: String,
     /// One sentence.
     pub what: String,
+    /// Whether it is a correct rewrite, on which nothing may fire.
+    pub rewrite: bool,
+    /// The part of the model that it is in: "router".
+    pub stage: String,
+    /// Rows of the published catalogue that it is of: "R04".
+    pub rows: Vec<String>,
     /// Public reports.
     pub seen_in: Vec<String>,
+    /// What must be there for it to do anything, in words.
+    pub needs: Vec<String>,
     /// The sides it can be planted in.
     pub sides: Vec<PlantedIn>,
 }
@@ -59,12 +69,26 @@ impl PlantedIn {
 /// An expert of a layer that the fewest tokens chose.
 pub type Idle = (LayerId, ExpertId);
 
+/// What a sequence offers planted bugs to show themselves on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Occasion {
+    /// Tokens of the sequence.
+    pub tokens: usize,
+    /// Tokens per prefill call.
+    pub chunk: usize,
+    /// Whether some selection bias is not zero.
+    pub nonzero_bias: bool,
+    /// Whether some selection bias is not a bf16 number.
+    pub wide_bias: bool,
+}
+
 /// Both sides over one checkpoint, and ways to break them.
 pub trait Bench {
     /// The reference.
     fn reference(&self) -> &dyn Side;
 
-    /// One pass of the reference; [`spec::At::run`] is the index of the lane. Errors: as [`Side::forward`].
+    /// One pass of the reference; [`spec::At::run`] is the index of the lane. Errors: as [`Side::forward`];
+    /// [`spec::Error::Argument`] on bugs that the reference cannot have, or not together.
     fn reference_lanes(&self, lanes: &[Lane<'_>], recorder: &mut dyn Recorder) -> Result<Vec<Executed>>;
 
     /// Checkpoint bytes that the reference decoded so far.
@@ -81,9 +105,13 @@ pub trait Bench {
     /// The port that is judged. Errors: whatever loading it returns.
     fn port(&self, precision: Precision) -> Result<Box<dyn Side>>;
 
-    /// The honest port with a bug planted. Errors: whatever loading it returns.
+    /// The honest port with bugs planted. Errors: whatever loading it returns; [`spec::Error::Argument`] on
+    /// bugs that the port cannot have, or not together.
     fn mutated_port(&self, mutant: &str, precision: Precision, idle: Idle) -> Result<Box<dyn Side>>;
 
-    /// The bugs that can be planted.
+    /// The bugs and rewrites that can be planted.
     fn planted(&self) -> Vec<Planted>;
+
+    /// What a planted bug needs and this checkpoint and sequence have not, in words; empty: it can show itself.
+    fn unmet(&self, id: &str, occasion: &Occasion) -> Vec<String>;
 }

@@ -1,5 +1,11 @@
 //! The command line's shape. Absent on purpose: doing anything.
 
+mod mutants;
+mod search;
+
+pub use mutants::{Mutants, MutantsList, MutantsRun, MutantsShow, MutantsVerb, Mutate};
+pub use search::{Bisect, Explain, Searched};
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::num::NonZeroUsize;
 use std::ops::Range;
@@ -29,6 +35,14 @@ pub enum Verb {
     Freeze(Freeze),
     /// Turn the record of a gate run into tables, or into a page with plots
     Report(Report),
+    /// The catalogue of planted bugs: list, show one, or run all against every check
+    Mutants(Mutants),
+    /// Find where the port leaves the reference: layer, site, rows, heads, and the shortest case
+    Bisect(Bisect),
+    /// Find which known bug, or which simple map, makes the divergence vanish
+    Explain(Explain),
+    /// Write a copy of a checkpoint with a planted bug in it, for a port of any kind
+    Mutate(Mutate),
     /// Write a tiny checkpoint from a seed
     Make(Make),
 }

@@ -1,0 +1,37 @@
+//! Planted bugs of the mask (K11, K12).
+
+use super::PUBLISHED;
+use crate::mutant::{Mutant, Stage};
+use crate::need::Need;
+use crate::port::Step;
+use crate::port::mask;
+
+pub const ROWS: &[Mutant] = &[
+    Mutant::new("window_one_short", Stage::Mask, "sliding layers see one key fewer than the window")
+        .rows(&["A01"])
+        .seen_in(&[PUBLISHED, "mlx-lm#390", "MBridge#2656", "sglang#26147"])
+        .needs(&[Need::PastWindow])
+        .port(&[Step::Window], || Box::new(mask::WindowOneShort)),
+    Mutant::new("full_layers_windowed", Stage::Mask, "full layers have the sliding layers' window")
+        .rows(&["P02"])
+        .seen_in(&[PUBLISHED])
+        .needs(&[Need::PastWindow, Need::FullLayer])
+        .port(&[Step::Window], || Box::new(mask::WindowEverywhere)),
+    Mutant::new(
+        "two_sink_tokens",
+        Stage::Mask,
+        "sliding layers always see the first two keys of their cache",
+    )
+    .seen_in(&[PUBLISHED])
+    .needs(&[Need::PastWindow])
+    .port(&[Step::Mask], || Box::new(mask::TwoSinks)),
+    Mutant::new(
+        "mask_top_left",
+        Stage::Mask,
+        "the mask takes a call's first query to stand at the cache's first key",
+    )
+    .rows(&["A04"])
+    .seen_in(&["mlx#2835", "executorch#22426", "candle#3743"])
+    .needs(&[Need::SecondCall])
+    .port(&[Step::Mask], || Box::new(mask::AnchoredTopLeft)),
+];

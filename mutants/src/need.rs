@@ -1,0 +1,87 @@
+//! What a bug needs to be able to show itself: of a checkpoint that has it not, a table says *not exercised*,
+//! never *caught* or *missed*.
+
+use spec::{LayerKind, ModelConfig};
+
+/// A feature of a checkpoint, a text or a schedule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// More tokens than a sliding layer's window.
+    PastWindow,
+    /// More tokens than one prefill call takes.
+    SecondCall,
+    /// More than 256 tokens: positions that bf16 does not hold.
+    Past256,
+    /// A selection bias that is not zero.
+    NonzeroBias,
+    /// A selection bias stored in a type wider than BF16.
+    WideBias,
+    /// A layer that sees everything and does not rotate.
+    FullLayer,
+    /// Heads of another width than hidden size over heads.
+    HeadsOtherThanHidden,
+    /// Several query heads to a key-value head, and several of those.
+    GroupedHeads,
+    /// Expert matrices that are square.
+    SquareExpert,
+    /// A RoPE base other than 10000.
+    OtherRopeBase,
+    /// A scale of the routed weights other than 1.
+    RouteScale,
+    /// More than ten experts, whose ids sort otherwise as strings.
+    TwoDigitExperts,
+}
+
+/// What there is.
+#[derive(Debug, Clone, Copy)]
+pub struct Occasion<'a> {
+    /// The model.
+    pub config: &'a ModelConfig,
+    /// Tokens of the sequence.
+    pub tokens: usize,
+    /// Tokens per prefill call.
+    pub chunk: usize,
+    /// Whether some selection bias is not zero.
+    pub nonzero_bias: bool,
+    /// Whether some selection bias is not a bf16 number.
+    pub wide_bias: bool,
+}
+
+impl Need {
+    /// In words, after "needs".
+    pub fn words(self) -> &'static str {
+        match self {
+            Need::PastWindow => "more tokens than the window",
+            Need::SecondCall => "more tokens than one prefill call takes",
+            Need::Past256 => "more than 256 tokens",
+            Need::NonzeroBias => "a selection bias that is not zero",
+            Need::WideBias => "a selection bias that is not a bf16 number",
+            Need::FullLayer => "a full layer",
+            Need::HeadsOtherThanHidden => "heads of another width than hidden size over heads",
+            Need::GroupedHeads => "several key-value heads, each of several query heads",
+            Need::SquareExpert => "square expert matrices",
+            Need::OtherRopeBase => "a RoPE base other than 10000",
+            Need::RouteScale => "a scale of routed weights other than 1",
+            Need::TwoDigitExperts => "more than ten experts",
+        }
+    }
+
+    /// Whether it is there.
+    pub fn is_met(self, occasion: &Occasion<'_>) -> bool {
+        let config = occasion.config;
+        match self {
+            Need::PastWindow => config.sliding_window.is_some_and(|window| occasion.tokens > window),
+            Need::SecondCall => occasion.tokens > occasion.chunk,
+            Need::Past256 => occasion.tokens > 257,
+            Need::NonzeroBias => occasion.nonzero_bias,
+            Need::WideBias => occasion.wide_bias,
+            Need::FullLayer => config.layer_ids().any(|layer| config.kind(layer) == LayerKind::Full),
+            Need::HeadsOtherThanHidden => config.head_dim * config.num_heads != config.hidden_size,
+            Need::GroupedHeads => config.num_kv_heads > 1 && config.num_heads > config.num_kv_heads,
+            Need::SquareExpert => config.hidden_size == config.expert_width,
+            Need::OtherRopeBase => config.rope_theta != 10_000.0,
+            Need::RouteScale => config.route_scale != 1.0,
+            Need::TwoDigitExperts => config.num_experts > 10,
+        }
+    }
+}
