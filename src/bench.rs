@@ -115,7 +115,7 @@ impl Bench for Workbench {
     }
 
     fn planted(&self) -> Vec<Planted> {
-        mutants::catalogue().chain(mutants::variants()).map(planted).collect()
+        catalogue()
     }
 
     fn unmet(&self, id: &str, occasion: &Occasion) -> Vec<String> {
@@ -124,6 +124,11 @@ impl Bench for Workbench {
         let needs = mutants::find(id).map_or(&[][..], |mutant| mutant.needs);
         needs.iter().filter(|need| !need.is_met(&occasion)).map(|need| need.words().into()).collect()
     }
+}
+
+/// Every bug and rewrite of the two sides.
+pub fn catalogue() -> Vec<Planted> {
+    mutants::catalogue().chain(mutants::variants()).map(planted).collect()
 }
 
 fn planted(mutant: &Mutant) -> Planted {

@@ -21,7 +21,7 @@ pub struct Lane<'a> {
 }
 
 /// A bug, or a correct rewrite, that can be planted.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Planted {
     /// Its id.
     pub id: String,
@@ -42,7 +42,8 @@ pub struct Planted {
 }
 
 /// Where a bug is planted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum PlantedIn {
     /// A step of the port.
     Port,

@@ -10,6 +10,7 @@ pub mod bench;
 mod beside;
 pub mod compare;
 pub mod gate;
+pub mod matrix;
 pub mod metrics;
 pub mod number;
 pub mod spool;

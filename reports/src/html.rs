@@ -12,6 +12,24 @@ pub fn document(record: &Record) -> String {
     let summary = content::summary(record);
     let sections = content::sections(record);
     let figures = figures(record);
+    page(
+        &format!("{}: {}", summary.verdict, summary.name),
+        &html! {
+            (head(&summary))
+            (contents(&sections, !figures.is_empty()))
+            @if !figures.is_empty() {
+                section id="figures" {
+                    h2 { "Figures" }
+                    @for (index, drawn) in figures.iter().enumerate() { (figure(index + 1, drawn)) }
+                }
+            }
+            @for part in &sections { (section(part)) }
+        },
+    )
+}
+
+/// A file around what it shows.
+pub fn page(title: &str, shown: &Markup) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -19,22 +37,10 @@ pub fn document(record: &Record) -> String {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                title { (summary.verdict) ": " (summary.name) }
+                title { (title) }
                 style { (PreEscaped(STYLE)) }
             }
-            body {
-                main {
-                    (head(&summary))
-                    (contents(&sections, !figures.is_empty()))
-                    @if !figures.is_empty() {
-                        section id="figures" {
-                            h2 { "Figures" }
-                            @for (index, drawn) in figures.iter().enumerate() { (figure(index + 1, drawn)) }
-                        }
-                    }
-                    @for part in &sections { (section(part)) }
-                }
-            }
+            body { main { (shown) } }
         }
     };
     let mut text = page.into_string();
@@ -104,7 +110,8 @@ fn section(section: &Section) -> Markup {
     }
 }
 
-fn table(table: &Table) -> Markup {
+/// A table that scrolls where it is too wide.
+pub fn table(table: &Table) -> Markup {
     let name = if table.title.is_empty() { "Table" } else { &table.title };
     html! {
         div class="scroll" role="region" tabindex="0" aria-label=(name) {

@@ -11,11 +11,13 @@ mod figure;
 mod html;
 mod layers;
 mod markdown;
+mod matrix;
 mod number;
 mod plot;
 
 pub use layers::layers_csv;
 pub use markdown::terminal;
+pub use matrix::{matrix, matrix_terminal};
 pub use number::{count, share};
 
 use diff::gate::record::Record;

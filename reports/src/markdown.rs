@@ -62,7 +62,8 @@ fn header(summary: &Summary, out: &mut String) {
     summary.blind.iter().for_each(|blind| say(&format!("- {}", prose(blind))));
 }
 
-fn grid(table: &Table, escape: impl Fn(&str) -> String) -> comfy_table::Table {
+/// A table in Markdown.
+pub fn grid(table: &Table, escape: impl Fn(&str) -> String) -> comfy_table::Table {
     let mut grid = comfy_table::Table::new();
     grid.load_style(presets::ASCII_MARKDOWN).set_header(table.columns.iter().map(|c| escape(&c.name)));
     for row in &table.rows {
@@ -81,12 +82,13 @@ fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-fn terminal_cell(text: &str) -> String {
+/// Text that stays in its cell on a terminal.
+pub fn terminal_cell(text: &str) -> String {
     plain(text).replace('|', "\\|")
 }
 
 /// Text that stays text inside one cell of a Markdown table.
-fn cell(text: &str) -> String {
+pub fn cell(text: &str) -> String {
     let mut out = String::new();
     let characters: Vec<char> = plain(text).chars().collect();
     for (index, &character) in characters.iter().enumerate() {
@@ -104,7 +106,7 @@ fn cell(text: &str) -> String {
 }
 
 /// The same for a paragraph or a list item, which a first character could turn into something else.
-fn prose(text: &str) -> String {
+pub fn prose(text: &str) -> String {
     let text = cell(text);
     if text.starts_with(['#', '-', '+', '>', '=']) { format!("\\{text}") } else { text }
 }

@@ -28,6 +28,19 @@ pub fn write_file(path: &Path, fill: impl FnOnce(&mut dyn Write) -> std::io::Res
     Ok(())
 }
 
+/// Refuses a name that something has. Errors: [`Error::Argument`].
+pub fn refuse_taken(path: &Path) -> Result<()> {
+    if path.symlink_metadata().is_err() {
+        return Ok(());
+    }
+    Err(Error::Argument {
+        what: format!("output {}", path.display()),
+        expected: "a name that is free".into(),
+        found: "something of that name".into(),
+        next: "remove it or choose another name".into(),
+    })
+}
+
 /// Folders that are being filled. The one global of the workspace: a signal has no other way to find them.
 static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
@@ -55,14 +68,7 @@ impl NewFolder {
     /// Starts a folder. Errors: [`Error::Argument`] if `target` exists, [`Error::Io`] if its parent cannot be
     /// written to.
     pub fn create(target: &Path) -> Result<Self> {
-        if target.symlink_metadata().is_ok() {
-            return Err(Error::Argument {
-                what: format!("output folder {}", target.display()),
-                expected: "a name that is free".into(),
-                found: "something of that name".into(),
-                next: "remove it or name another folder".into(),
-            });
-        }
+        refuse_taken(target)?;
         let parent = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let next = "name an existing folder that can be written to";
         let temporary = tempfile::Builder::new()

@@ -4,7 +4,7 @@ mod mutants;
 mod search;
 
 pub use mutants::{Mutants, MutantsList, MutantsRun, MutantsShow, MutantsVerb, Mutate};
-pub use search::{Bisect, Explain, Searched};
+pub use search::{Bisect, Explain};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::num::NonZeroUsize;
@@ -236,6 +236,17 @@ pub enum FormatName {
     Json,
     /// One page with plots
     Html,
+}
+
+impl From<FormatName> for reports::Format {
+    fn from(name: FormatName) -> Self {
+        match name {
+            FormatName::Md => reports::Format::Md,
+            FormatName::Csv => reports::Format::Csv,
+            FormatName::Json => reports::Format::Json,
+            FormatName::Html => reports::Format::Html,
+        }
+    }
 }
 
 /// `assay make`.

@@ -33,6 +33,7 @@ pub fn run(arguments: &cli::Gate, out: &mut String) -> Result<Option<Verdict>> {
         gate: &judged.gate,
         sets: &judged.sets,
         control_case: &judged.control_case,
+        decoded: judged.control_case.len().div_ceil(2),
         golden: judged.golden.as_ref(),
         disabled_control: arguments.disable_control.as_deref(),
     };

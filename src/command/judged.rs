@@ -37,24 +37,19 @@ pub fn read(arguments: &cli::Judged, switches: &Switches<'_>) -> Result<Judged> 
     let bench = Workbench::open(dir, switches.threads, switches.port_mutant)?;
     let config = diff::bench::Bench::reference(&bench).config().clone();
     let known: Vec<String> = planted(&bench).into_iter().map(|planted| planted.id).collect();
-    let (gate, gate_text) = gate(arguments, &known)?;
+    let (gate, gate_text) = gate(dir, arguments.gate.as_deref(), &known)?;
     if let Some(id) = switches.disabled_control {
         refuse_unbound(&gate, id)?;
     }
     let (sets, abouts) = sets(arguments, &gate, &config)?;
     refuse_empty(&sets, &gate)?;
-    let golden = golden_path(arguments, &gate).map(|path| Golden::read(&path, &config)).transpose()?;
+    let golden = golden(dir, arguments.golden.as_deref(), &gate, &config)?;
     let scan = checkpoint::examine(dir)?;
     let control_case = control_case(&sets, control_tokens(&gate, &config))?;
     let set_inputs = sets.iter().zip(abouts).map(|(set, about)| set_inputs(set, about)).collect();
     let inputs = Inputs {
         program: program()?,
-        checkpoint: Checkpoint {
-            name: name_of(dir),
-            config_sha256: scan.config_sha256,
-            weights_sha256: scan.weights_sha256,
-            bytes: scan.bytes,
-        },
+        checkpoint: of_scan(dir, scan),
         gate: GateFile { name: gate.name.clone(), sha256: hash::of_bytes(gate_text.as_bytes()) },
         sets: set_inputs,
         control_case: case_info(&control_case),
@@ -67,11 +62,10 @@ pub fn read(arguments: &cli::Judged, switches: &Switches<'_>) -> Result<Judged> 
     Ok(Judged { bench, gate, sets, control_case, golden, inputs })
 }
 
-/// The gate file and its text.
-fn gate(arguments: &cli::Judged, known: &[String]) -> Result<(Gate, String)> {
-    let from_seed = fixtures::read_seed(&arguments.checkpoint)?.is_some();
-    let default = PathBuf::from(if from_seed { "random" } else { "trained" });
-    let path = arguments.gate.as_ref().unwrap_or(&default);
+/// The gate file of that path or name, or the one that fits the checkpoint; and its text.
+pub fn gate(checkpoint: &Path, named: Option<&Path>, known: &[String]) -> Result<(Gate, String)> {
+    let from_seed = fixtures::read_seed(checkpoint)?.is_some();
+    let path = named.unwrap_or(Path::new(if from_seed { "random" } else { "trained" }));
     let text = match path.to_str() {
         Some("trained") => fixtures::gates::TRAINED.to_owned(),
         Some("random") => fixtures::gates::RANDOM.to_owned(),
@@ -112,10 +106,7 @@ fn sets(arguments: &cli::Judged, gate: &Gate, config: &ModelConfig) -> Result<(V
     let (mut sets, mut abouts) = (Vec::new(), Vec::new());
     if arguments.sets.is_empty() {
         let wanted: usize = gate.sets.iter().map(|shape| shape.sequences * shape.length).sum();
-        let (tokens, about) = match fixtures::read_seed(dir)? {
-            Some(_) => text::random(dir, config, wanted)?,
-            None => text::held_out(dir, config)?,
-        };
+        let (tokens, about) = default_tokens(dir, config, wanted)?;
         let mut rest = tokens.as_slice();
         for shape in &gate.sets {
             let cases = cut(shape, &[rest])?;
@@ -141,6 +132,15 @@ fn sets(arguments: &cli::Judged, gate: &Gate, config: &ModelConfig) -> Result<(V
         sets.push(Set { name: shape.name.clone(), cases });
     }
     Ok((sets, abouts))
+}
+
+/// What is run where nobody names a text: `wanted` seeded tokens for a checkpoint from a seed, else the built-in
+/// held-out text.
+pub fn default_tokens(dir: &Path, config: &ModelConfig, wanted: usize) -> Result<(Vec<TokenId>, String)> {
+    match fixtures::read_seed(dir)? {
+        Some(_) => text::random(dir, config, wanted),
+        None => text::held_out(dir, config),
+    }
 }
 
 fn words(about: &str, cases: &[Case]) -> String {
@@ -174,13 +174,23 @@ fn control_case(sets: &[Set], tokens: usize) -> Result<Case> {
     Case::new("control", case.tokens.iter().copied().take(tokens).collect())
 }
 
-fn golden_path(arguments: &cli::Judged, gate: &Gate) -> Option<PathBuf> {
-    let applies = gate.checks.contains_key("anchor.golden");
-    let beside = || {
-        let name = format!("{}.safetensors", name_of(&arguments.checkpoint));
-        arguments.checkpoint.join("..").join("golden").join(name)
-    };
-    applies.then(|| arguments.golden.clone().unwrap_or_else(beside))
+/// The recorded outputs of a checkpoint, where the gate needs them: those named, or those beside it.
+pub fn golden(dir: &Path, named: Option<&Path>, gate: &Gate, config: &ModelConfig) -> Result<Option<Golden>> {
+    if !gate.checks.contains_key("anchor.golden") {
+        return Ok(None);
+    }
+    let beside = dir.join("..").join("golden").join(format!("{}.safetensors", name_of(dir)));
+    Golden::read(named.unwrap_or(&beside), config).map(Some)
+}
+
+/// A checkpoint as records name it.
+pub fn of_scan(dir: &Path, scan: reference::Scan) -> Checkpoint {
+    Checkpoint {
+        name: name_of(dir),
+        config_sha256: scan.config_sha256,
+        weights_sha256: scan.weights_sha256,
+        bytes: scan.bytes,
+    }
 }
 
 fn set_inputs(set: &Set, about: String) -> SetInputs {

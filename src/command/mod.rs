@@ -16,7 +16,8 @@ mod run;
 
 use crate::cli::Verb;
 use crate::exit;
-use spec::{Error, Result};
+use spec::{Error, Result, output};
+use std::path::Path;
 
 /// Carries out one verb and gives its exit code; `out` takes what goes to stdout, also where the verb ends in
 /// an error.
@@ -35,6 +36,12 @@ pub fn run(verb: Verb, out: &mut String) -> Result<u8> {
         Verb::Make(arguments) => make::run(&arguments, out),
     }
     .map(|()| 0)
+}
+
+/// Writes a file that was not there. Errors: [`Error::Argument`], [`Error::Io`].
+fn write_new(path: &Path, text: &str) -> Result<()> {
+    output::refuse_taken(path)?;
+    output::write_file(path, |file| file.write_all(text.as_bytes()))
 }
 
 /// A result as JSON. Errors: [`Error::Argument`] on a path that JSON cannot hold.

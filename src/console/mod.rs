@@ -2,10 +2,12 @@
 //!
 //! Tables are Markdown, so that they can be pasted. Absent on purpose: computing any number that is shown.
 
+mod catalogue;
 mod census;
 mod comparison;
 mod progress;
 
+pub use catalogue::{print_catalogue, print_row};
 pub use census::print_survey;
 pub use comparison::{print_live, print_traces};
 pub use progress::{Bar, Phases};

@@ -52,7 +52,7 @@ fn side_for(planted: &Planted, group: Group) -> PlantedIn {
 }
 
 /// The bugs of forcing itself, which need no side's code.
-pub(crate) fn of_harness() -> Vec<Planted> {
+pub fn of_harness() -> Vec<Planted> {
     let planted = |(_, id, what): (Broken, &str, &str)| Planted {
         id: id.into(),
         what: what.into(),

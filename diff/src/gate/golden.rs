@@ -7,7 +7,7 @@
 use super::finding::Measurement;
 use crate::bench::{Bench, Lane};
 use crate::compare::ledger::Ledger;
-use crate::metrics::router;
+use crate::metrics::{logits, router};
 use ndarray::{Array2, ArrayView2, s};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
@@ -77,26 +77,46 @@ impl Golden {
         Ok(Self { case, sha256: hash::of_bytes(&bytes), layers })
     }
 
+    /// How many tokens were recorded.
+    pub(crate) fn tokens(&self) -> usize {
+        self.case.len()
+    }
+
     /// Runs the reference, with a planted bug or none, on the recorded tokens. Errors: the reference's.
     pub(crate) fn measure(&self, bench: &dyn Bench, mutant: Option<&str>) -> Result<Vec<Measurement>> {
+        Ok(self.lanes(bench, &[mutant])?.remove(0).measured)
+    }
+
+    /// The same for several bugs, in one pass. Errors: the reference's.
+    pub(crate) fn lanes(&self, bench: &dyn Bench, mutants: &[Option<&str>]) -> Result<Vec<GoldenLane>> {
         let config = bench.reference().config();
-        let cases = [self.case.clone()];
+        let cases = vec![self.case.clone(); mutants.len()];
         let mut ledger = Ledger::new("reference", &cases, config);
         for layer in config.layer_ids() {
             SITES.iter().for_each(|(site, _)| ledger.expect(Some(layer), *site));
         }
-        let empty = vec![[(0.0, 0.0); 2]; config.num_layers()];
-        let mut recorder = GoldenRecorder { ledger, golden: self, sums: empty, sets: 0 };
+        ledger.expect(None, Site::Logits);
+        let lane = LaneSums { sums: vec![[(0.0, 0.0); 2]; config.num_layers()], sets: 0, nll: Vec::new() };
+        let mut recorder = GoldenRecorder { ledger, golden: self, lanes: vec![lane; mutants.len()] };
         let run = Run {
             case: &self.case,
             schedule: Schedule::chunks_of(self.case.len()),
             routing: Routing::Free,
             precision: Precision::F32,
         };
-        bench.reference_lanes(&[Lane { run, mutant, ids_of: None, input_of: None }], &mut recorder)?;
+        let lane = |&mutant: &Option<_>| Lane { run, mutant, ids_of: None, input_of: None };
+        bench.reference_lanes(&mutants.iter().map(lane).collect::<Vec<_>>(), &mut recorder)?;
         recorder.ledger.finish()?;
-        Ok(recorder.finish())
+        Ok(recorder.lanes.into_iter().map(|lane| lane.finish(self.case.len())).collect())
     }
+}
+
+/// One run of the reference on the recorded tokens.
+pub(crate) struct GoldenLane {
+    /// Against what was recorded.
+    pub(crate) measured: Vec<Measurement>,
+    /// Of each next token, nats.
+    pub(crate) nll: Vec<f64>,
 }
 
 /// A tensor's values as f32, whatever numbers it holds.
@@ -115,10 +135,16 @@ fn numbers(tensor: &TensorView<'_>) -> Option<Vec<f32>> {
 struct GoldenRecorder<'a> {
     ledger: Ledger<'a>,
     golden: &'a Golden,
+    lanes: Vec<LaneSums>,
+}
+
+#[derive(Clone)]
+struct LaneSums {
     /// By layer and branch: squared difference and squared norm.
     sums: Vec<[(f64, f64); 2]>,
     /// Rows whose sets differ.
     sets: usize,
+    nll: Vec<f64>,
 }
 
 impl Recorder for GoldenRecorder<'_> {
@@ -128,15 +154,19 @@ impl Recorder for GoldenRecorder<'_> {
 
     fn record(&mut self, at: &At, found: ArrayView2<'_, f32>) -> Result<()> {
         self.ledger.take(at, found)?;
-        let layer = at.layer.expect("golden sites are of layers").0;
+        let lane = &mut self.lanes[at.run];
+        let Some(LayerId(layer)) = at.layer else {
+            lane.nll.extend(logits::next_token_nll(&self.golden.case.tokens, at.rows.start, found));
+            return Ok(());
+        };
         let index = SITES.iter().position(|(site, _)| *site == at.site).expect("the ledger refuses others");
         let expected = self.golden.layers[layer][index].slice(s![at.rows.clone(), ..]);
         if at.site == Site::Choice {
             let rows = expected.rows().into_iter().zip(found.rows());
-            self.sets += rows.filter(|(expected, found)| !router::same_set(*expected, *found)).count();
+            lane.sets += rows.filter(|(expected, found)| !router::same_set(*expected, *found)).count();
             return Ok(());
         }
-        let (difference, norm) = &mut self.sums[layer][index];
+        let (difference, norm) = &mut lane.sums[layer][index];
         ndarray::Zip::from(expected).and(found).for_each(|&expected, &found| {
             *difference += (f64::from(found) - f64::from(expected)).powi(2);
             *norm += f64::from(expected).powi(2);
@@ -145,19 +175,18 @@ impl Recorder for GoldenRecorder<'_> {
     }
 }
 
-impl GoldenRecorder<'_> {
-    fn finish(self) -> Vec<Measurement> {
-        let tokens = self.golden.case.len();
-        let mut legs = Vec::new();
+impl LaneSums {
+    fn finish(self, tokens: usize) -> GoldenLane {
+        let mut measured = Vec::new();
         for (index, name) in ["attn", "moe"].into_iter().enumerate() {
             for (layer, sums) in self.sums.iter().enumerate() {
                 let (difference, norm) = sums[index];
                 let leg = Measurement::new("anchor.golden", name, tokens, (difference / norm).sqrt());
-                legs.push(leg.at(format!("layer {layer}")));
+                measured.push(leg.at(format!("layer {layer}")));
             }
         }
         let rows = tokens * self.sums.len();
-        legs.push(Measurement::new("anchor.golden", "sets", rows, self.sets as f64));
-        legs
+        measured.push(Measurement::new("anchor.golden", "sets", rows, self.sets as f64));
+        GoldenLane { measured, nll: self.nll }
     }
 }

@@ -1,6 +1,6 @@
 //! The harness against itself: forcing is exact, forcing is active, and the reference's products are f32.
 //!
-//! Also the two ways to break forcing, as sides around a port, that these checks must notice.
+//! Also the ways to break forcing and recording, as sides around a port, that checks must notice.
 
 use super::end_to_end::{PortRunOf, floor, in_order_of_id};
 use super::finding::Measurement;
@@ -8,14 +8,15 @@ use super::rows::Rows;
 use crate::bench::Bench;
 use crate::compare::Progress;
 use crate::stats::first_worst;
-use ndarray::{Array2, ArrayView2};
+use ndarray::{Array1, Array2, ArrayView2, s};
 use rand::seq::index;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use spec::{
-    Choices, Executed, ExpertId, LayerId, ModelConfig, Precision, Recorder, Result, Routing, Run, Schedule,
-    Side, SideInfo,
+    At, Choices, Executed, ExpertId, LayerId, ModelConfig, Precision, Recorder, Result, Routing, Run,
+    Schedule, Side, SideInfo, Site,
 };
+use std::collections::BTreeMap;
 
 const SEED: u64 = 20;
 /// Rows of each operand of a product.
@@ -28,13 +29,16 @@ pub(crate) enum Broken {
     InOrderOfId,
     /// The ids are not forced at all.
     Off,
+    /// Every recorded row is that of the token before.
+    RowsLate,
 }
 
 impl Broken {
-    /// Both, with their ids and what they do.
-    pub(crate) const ALL: [(Broken, &str, &str); 2] = [
+    /// All, with their ids and what they do.
+    pub(crate) const ALL: [(Broken, &str, &str); 3] = [
         (Broken::InOrderOfId, "forcing_in_order_of_id", "forced ids run in order of id, not as executed"),
         (Broken::Off, "forcing_off", "forced ids are dropped without a word"),
+        (Broken::RowsLate, "rows_late_by_one", "every recorded row is that of the token before"),
     ];
 
     /// The one of that id.
@@ -43,13 +47,13 @@ impl Broken {
     }
 }
 
-/// A port whose forcing may be broken.
-pub(crate) struct Forcing<'a> {
-    pub(crate) port: &'a dyn Side,
-    pub(crate) broken: Option<Broken>,
+/// A port whose forcing, or what is recorded of it, is broken.
+pub(crate) struct Forcing {
+    pub(crate) port: Box<dyn Side>,
+    pub(crate) broken: Broken,
 }
 
-impl Side for Forcing<'_> {
+impl Side for Forcing {
     fn describe(&self) -> SideInfo {
         self.port.describe()
     }
@@ -62,7 +66,7 @@ impl Side for Forcing<'_> {
         let sorted: Vec<Option<Choices>> = runs
             .iter()
             .map(|run| match (run.routing, self.broken) {
-                (Routing::Forced(choices), Some(Broken::InOrderOfId)) => Some(in_order_of_id(choices)),
+                (Routing::Forced(choices), Broken::InOrderOfId) => Some(in_order_of_id(choices)),
                 _ => None,
             })
             .collect();
@@ -71,11 +75,11 @@ impl Side for Forcing<'_> {
             .zip(&sorted)
             .map(|(run, sorted)| match (self.broken, sorted) {
                 (_, Some(sorted)) => Run { routing: Routing::Forced(sorted), ..*run },
-                (Some(Broken::Off), None) => Run { routing: Routing::Free, ..*run },
+                (Broken::Off, None) => Run { routing: Routing::Free, ..*run },
                 _ => *run,
             })
             .collect();
-        self.port.forward(&runs, recorder)
+        self.record(recorder, &mut |recorder| self.port.forward(&runs, recorder))
     }
 
     fn layer(
@@ -85,15 +89,54 @@ impl Side for Forcing<'_> {
         h_in: &[Array2<f32>],
         recorder: &mut dyn Recorder,
     ) -> Result<()> {
-        self.port.layer(layer, runs, h_in, recorder)
+        self.record(recorder, &mut |recorder| self.port.layer(layer, runs, h_in, recorder))
     }
 
     fn head(&self, runs: &[Run<'_>], h_in: &[Array2<f32>], recorder: &mut dyn Recorder) -> Result<()> {
-        self.port.head(runs, h_in, recorder)
+        self.record(recorder, &mut |recorder| self.port.head(runs, h_in, recorder))
     }
 
     fn tensors(&self, visit: &mut dyn FnMut(&str, &[f32]) -> Result<()>) -> Result<()> {
         self.port.tensors(visit)
+    }
+}
+
+impl Forcing {
+    fn record<T>(
+        &self,
+        recorder: &mut dyn Recorder,
+        work: &mut dyn FnMut(&mut dyn Recorder) -> Result<T>,
+    ) -> Result<T> {
+        match self.broken {
+            Broken::RowsLate => work(&mut Late { recorder, last: BTreeMap::new() }),
+            _ => work(recorder),
+        }
+    }
+}
+
+/// Hands on every row but the first a token late.
+struct Late<'a> {
+    recorder: &'a mut dyn Recorder,
+    last: BTreeMap<(usize, Option<LayerId>, Site), Array1<f32>>,
+}
+
+impl Recorder for Late<'_> {
+    fn wants(&self, run: usize, layer: Option<LayerId>, site: Site) -> bool {
+        self.recorder.wants(run, layer, site)
+    }
+
+    fn record(&mut self, at: &At, rows: ArrayView2<'_, f32>) -> Result<()> {
+        let key = (at.run, at.layer, at.site);
+        let before = self.last.get(&key).map_or_else(|| rows.row(0), |row| row.view());
+        let mut late = rows.to_owned();
+        late.row_mut(0).assign(&before);
+        late.slice_mut(s![1.., ..]).assign(&rows.slice(s![..-1, ..]));
+        self.last.insert(key, rows.row(rows.nrows() - 1).to_owned());
+        self.recorder.record(at, late.view())
+    }
+
+    fn layer_done(&mut self, layer: LayerId) -> Result<()> {
+        self.recorder.layer_done(layer)
     }
 }
 

@@ -13,29 +13,30 @@
 
 mod bootstrap;
 pub mod checks;
-mod control;
+pub(crate) mod control;
 mod end_to_end;
 pub mod finding;
 pub mod folder;
-mod golden;
-mod harness;
+pub(crate) mod golden;
+pub(crate) mod harness;
 pub mod limits;
 pub mod lock;
 mod logits;
-mod nll;
+pub(crate) mod nll;
 mod pass;
 pub mod record;
 mod reinjected;
 mod rows;
 mod schedule;
-mod sequence;
+pub(crate) mod sequence;
 mod set;
-mod statics;
+pub(crate) mod statics;
 mod tally;
 mod top1;
 mod ulp;
 mod verdict;
 
+pub use control::of_harness;
 pub use golden::Golden;
 
 use crate::bench::{Bench, Planted};
@@ -66,6 +67,8 @@ pub struct Plan<'a> {
     pub sets: &'a [Set],
     /// The sequence that controls, floors and schedules run on.
     pub control_case: &'a Case,
+    /// How many of its last tokens are fed one at a time where decoding is checked.
+    pub decoded: usize,
     /// Recorded outputs of a third implementation, where the gate applies `anchor.golden`.
     pub golden: Option<&'a Golden>,
     /// A control whose bug is not planted, to see that this is noticed.
@@ -166,7 +169,7 @@ const ONCE: [(&str, &[Group]); 4] = [
 ];
 
 /// Whether some check that the gate applies needs a group.
-fn applies(gate: &Gate, group: Group) -> bool {
+pub(crate) fn applies(gate: &Gate, group: Group) -> bool {
     let needs = |check: &checks::Check| check.legs.iter().any(|(_, of)| *of == group);
     checks::all().any(|check| gate.checks.contains_key(check.name) && needs(check))
 }

@@ -59,16 +59,17 @@ pub(crate) fn chunks(
     Ok(legs)
 }
 
-/// The second half of the sequence token by token against one chunk: the mean over the tokens so fed.
+/// The last `decoded` tokens token by token against one chunk: the mean over the tokens so fed.
 pub(crate) fn decode(
     port: &dyn Side,
     rows: &Rows<'_>,
     chunk: usize,
+    decoded: usize,
     floor: &LogitsRows,
     progress: &mut dyn Progress,
 ) -> Result<Measurement> {
     let stored = one_chunk(port, rows, progress)?;
-    let from = rows.cases[0].len() / 2;
+    let from = rows.cases[0].len() - decoded;
     let schedule = Schedule { decode_from: Some(from), ..Schedule::chunks_of(chunk) };
     let found = other_schedule(port, rows, &stored, schedule, progress)?;
     let decoded: Vec<f64> = found.kl.iter().flat_map(|kl| kl.iter().skip(from)).copied().collect();

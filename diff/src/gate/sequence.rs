@@ -70,20 +70,20 @@ impl Subject<'_> {
             Subject::Planted(id, PlantedIn::Port | PlantedIn::Checkpoint) => {
                 context.bench.mutated_port(id, precision, idle)
             }
-            _ => context.bench.port(precision),
+            Subject::Planted(id, PlantedIn::Harness) => {
+                let (port, broken) = (context.bench.port(precision)?, Broken::find(id));
+                Ok(Box::new(Forcing {
+                    port,
+                    broken: broken.expect("a bug of the harness is one of its own"),
+                }))
+            }
+            Subject::Planted(_, PlantedIn::Reference) | Subject::Judged => context.bench.port(precision),
         }
     }
 
     fn in_reference(&self) -> Option<&str> {
         match self {
             Subject::Planted(id, PlantedIn::Reference) => Some(id),
-            _ => None,
-        }
-    }
-
-    fn in_harness(self) -> Option<Broken> {
-        match self {
-            Subject::Planted(id, PlantedIn::Harness) => Broken::find(id),
             _ => None,
         }
     }
@@ -107,18 +107,12 @@ pub(crate) fn measure(
             vec![statics::measure(context.held, &[&*ports[0], &*ports[1]])?]
         }
         Group::ForcingExact => {
-            let broken = subject.in_harness();
             let exact = |arm: Precision, progress: &mut dyn Progress| {
-                let port = port(arm)?;
-                harness::forcing_exact(&Forcing { port: &*port, broken }, arm, rows, chunk, progress)
+                harness::forcing_exact(&*port(arm)?, arm, rows, chunk, progress)
             };
             vec![exact(Precision::F32, progress)?, exact(Precision::Bf16, progress)?]
         }
-        Group::ForcingActive => {
-            let port = port(Precision::F32)?;
-            let forcing = Forcing { port: &*port, broken: subject.in_harness() };
-            harness::forcing_active(&forcing, rows, chunk, progress)?
-        }
+        Group::ForcingActive => harness::forcing_active(&*port(Precision::F32)?, rows, chunk, progress)?,
         Group::Product => vec![harness::reference_f64(context.bench, subject.in_reference())],
         Group::Reinjected(Precision::F32) => {
             let layers = reinjected::run(&*port(Precision::F32)?, Precision::F32, rows, chunk, progress)?;
@@ -138,7 +132,10 @@ pub(crate) fn measure(
             measure_free(rows, &run, emulation)
         }
         Group::Chunk => schedule::chunks(&*port(Precision::F32)?, rows, chunk, floor, progress)?,
-        Group::Decode => vec![schedule::decode(&*port(Precision::F32)?, rows, chunk, floor, progress)?],
+        Group::Decode => {
+            let decoded = context.plan.decoded;
+            vec![schedule::decode(&*port(Precision::F32)?, rows, chunk, decoded, floor, progress)?]
+        }
         Group::Nll => damage(context, subject)?,
         Group::Golden => match context.plan.golden {
             Some(golden) => golden.measure(context.bench, subject.in_reference())?,
