@@ -5,7 +5,7 @@
 mod support;
 
 use diff::gate::record::Record;
-use reports::{Format, render};
+use reports::{Format, matrix, render};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
@@ -167,6 +167,20 @@ fn nothing_is_wider_than_a_phone() {
         assert_eq!(found["view"], PHONE);
         assert!(found["width"].as_u64() <= Some(u64::from(PHONE)), "the page is {} wide", found["width"]);
         assert_eq!(list(&found, "overlaps"), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn the_matrix_of_planted_bugs_fits_a_phone_and_shades_its_cells_in_both_themes() {
+    let html = matrix(&support::matrix::made_up(), Format::Html);
+    let found = measure(&html, PHONE);
+    assert!(found["width"].as_u64() <= Some(u64::from(PHONE)), "the page is {} wide", found["width"]);
+    assert_eq!(found["scripts"], 0);
+    // the third shade in either theme (style.css)
+    for (is_dark, shade) in [(false, [0x4a, 0x90, 0xc4]), (true, [0x5a, 0x9f, 0xd0])] {
+        let picture = screenshot(&html, is_dark, 1600);
+        let shaded = picture.pixels.iter().filter(|pixel| **pixel == shade).count();
+        assert!(shaded > 100, "dark: {is_dark}: {shaded} pixels");
     }
 }
 

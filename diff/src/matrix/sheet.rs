@@ -212,9 +212,12 @@ impl Matrix {
         strongest
     }
 
-    /// Checks whose strongest bug is under [`WEAK`] times their limit, or that caught none.
+    /// Checks whose strongest bug is under [`WEAK`] times their limit, or that caught none. Beside a limit of 0
+    /// nothing is weak: the margin is then a count.
     pub fn weak_checks(&self) -> Vec<&str> {
-        let is_weak = |best: &Option<(&str, &Cell, &str)>| best.is_none_or(|(_, cell, _)| cell.margin < WEAK);
+        let is_weak = |best: &Option<(&str, &Cell, &str)>| {
+            best.is_none_or(|(_, cell, _)| cell.margin < WEAK && cell.limit != 0.0)
+        };
         self.strongest().into_iter().filter(|(_, best)| is_weak(best)).map(|(check, _)| check).collect()
     }
 }

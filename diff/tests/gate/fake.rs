@@ -247,6 +247,10 @@ pub struct Fake {
     pub f32: Port,
     pub bf16: Port,
     pub bugs: Vec<Bug>,
+    /// Bugs that are said to be correct rewrites.
+    pub rewrites: Vec<&'static str>,
+    /// Bugs that are said to need something.
+    pub unmet: Vec<&'static str>,
     bytes: Cell<u64>,
     /// The idle expert each planted port was loaded with.
     pub idle: RefCell<Vec<Idle>>,
@@ -261,6 +265,8 @@ impl Fake {
             f32: Port::new(Precision::F32),
             bf16: Port::new(Precision::Bf16),
             bugs: super::gates::bugs(),
+            rewrites: Vec::new(),
+            unmet: Vec::new(),
             bytes: Cell::new(0),
             idle: RefCell::default(),
         }
@@ -331,18 +337,24 @@ impl Bench for Fake {
         Ok(Box::new(port))
     }
 
+    fn together(&self, _ids: &str) -> bool {
+        false
+    }
+
     fn planted(&self) -> Vec<Planted> {
         let planted = |bug: &Bug| Planted {
             id: bug.id.into(),
             what: format!("does {}", bug.id),
+            rewrite: self.rewrites.contains(&bug.id),
             sides: vec![bug.side],
             ..Planted::default()
         };
         self.bugs.iter().map(planted).collect()
     }
 
-    fn unmet(&self, _id: &str, _occasion: &Occasion) -> Vec<String> {
-        Vec::new()
+    fn unmet(&self, id: &str, occasion: &Occasion) -> Vec<String> {
+        let short = format!("more than {} tokens", occasion.tokens);
+        self.unmet.iter().filter(|known| **known == id).map(|_| short.clone()).collect()
     }
 }
 

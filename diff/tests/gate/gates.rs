@@ -174,7 +174,8 @@ pub fn run_from(
     record: Record,
 ) -> (Record, Vec<Record>) {
     let (sets, control_case) = (sets(), case("control", 5));
-    let plan = Plan { gate, sets: &sets, control_case: &control_case, golden: None, disabled_control };
+    let plan =
+        Plan { gate, sets: &sets, control_case: &control_case, decoded: 3, golden: None, disabled_control };
     let mut saved = Vec::new();
     let mut save = |record: &Record| {
         saved.push(record.clone());

@@ -9,6 +9,7 @@ mod gates;
 mod judge;
 mod limits;
 mod lock;
+mod matrix;
 mod resume;
 mod verdict;
 

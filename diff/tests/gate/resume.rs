@@ -74,8 +74,14 @@ fn only_the_last_saved_record_has_a_verdict() {
 #[test]
 fn a_run_whose_record_cannot_be_saved_stops_with_the_reason() {
     let (gate, sets, control_case) = (gate_of(&json_gate()), sets(), case("control", 5));
-    let plan =
-        Plan { gate: &gate, sets: &sets, control_case: &control_case, golden: None, disabled_control: None };
+    let plan = Plan {
+        gate: &gate,
+        sets: &sets,
+        control_case: &control_case,
+        decoded: 3,
+        golden: None,
+        disabled_control: None,
+    };
     let mut calls = 0;
     let mut save = |_: &Record| {
         calls += 1;

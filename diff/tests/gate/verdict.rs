@@ -26,8 +26,14 @@ fn verdict(missed: bool, one_token: bool, wrong: bool) -> Record {
         });
     }
     let (gate, control_case) = (gate_of(&gate), case("control", 5));
-    let plan =
-        Plan { gate: &gate, sets: &sets, control_case: &control_case, golden: None, disabled_control: None };
+    let plan = Plan {
+        gate: &gate,
+        sets: &sets,
+        control_case: &control_case,
+        decoded: 3,
+        golden: None,
+        disabled_control: None,
+    };
     run(&fake, &plan, blank(), &mut |_| Ok(()), &mut ()).unwrap()
 }
 

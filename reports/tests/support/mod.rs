@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub mod matrix;
+
 use diff::compare::{CaseInfo, Place};
 use diff::gate::record::*;
 use diff::stats::{Rate, Spread};
