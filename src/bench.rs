@@ -114,6 +114,10 @@ impl Bench for Workbench {
         Ok(Box::new(self.plant(&mutants::find_all(mutant)?, precision, idle)?))
     }
 
+    fn together(&self, ids: &str) -> bool {
+        steps_of(Some(ids)).is_ok()
+    }
+
     fn planted(&self) -> Vec<Planted> {
         catalogue()
     }

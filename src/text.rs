@@ -123,9 +123,11 @@ fn from_bytes(
     })
 }
 
-/// All tokens of a text file, uncut, and a line about them. Errors: as [`read`], but an empty text has none.
+/// All tokens of a text file, or of a `.json` file of token ids, uncut, and a line about them. Errors: as
+/// [`read`], but an empty text has none.
 pub fn whole(checkpoint: &Path, config: &ModelConfig, path: &Path) -> Result<(Vec<TokenId>, String)> {
-    stream(from_text(checkpoint, config, path)?)
+    let is_json = path.extension().is_some_and(|extension| extension == "json");
+    stream(if is_json { from_json(checkpoint, config, path)? } else { from_text(checkpoint, config, path)? })
 }
 
 /// All tokens of the built-in held-out text. Errors: as [`read`].

@@ -110,6 +110,9 @@ pub trait Bench {
     /// bugs that the port cannot have, or not together.
     fn mutated_port(&self, mutant: &str, precision: Precision, idle: Idle) -> Result<Box<dyn Side>>;
 
+    /// Whether the reference can have these bugs at once, ids with commas between them.
+    fn together(&self, ids: &str) -> bool;
+
     /// The bugs and rewrites that can be planted.
     fn planted(&self) -> Vec<Planted>;
 

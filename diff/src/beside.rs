@@ -197,7 +197,12 @@ pub(crate) struct Rows<'a> {
 impl<'a> Rows<'a> {
     /// Of one case; `config` is the port's.
     pub(crate) fn new(config: &'a ModelConfig, case: &'a Case) -> Self {
-        Self { ledger: Ledger::new("port", std::slice::from_ref(case), config), rows: SiteRows::new() }
+        Self::of("port", config, case)
+    }
+
+    /// The same of any side, which messages call by this name.
+    pub(crate) fn of(side: &'static str, config: &'a ModelConfig, case: &'a Case) -> Self {
+        Self { ledger: Ledger::new(side, std::slice::from_ref(case), config), rows: SiteRows::new() }
     }
 
     /// From now on these are owed.

@@ -8,7 +8,9 @@
 
 pub mod bench;
 mod beside;
+pub mod bisect;
 pub mod compare;
+pub mod explain;
 pub mod gate;
 pub mod matrix;
 pub mod metrics;

@@ -10,6 +10,8 @@ pub enum Need {
     PastWindow,
     /// More tokens than one prefill call takes.
     SecondCall,
+    /// A prefill call that begins when more tokens have passed than a rotating cache keeps for it.
+    CallPastWindow,
     /// More than 256 tokens: positions that bf16 does not hold.
     Past256,
     /// A selection bias that is not zero.
@@ -24,6 +26,8 @@ pub enum Need {
     GroupedHeads,
     /// Expert matrices that are square.
     SquareExpert,
+    /// A shared expert as wide as the routed ones.
+    EqualWidths,
     /// A RoPE base other than 10000.
     OtherRopeBase,
     /// A scale of the routed weights other than 1.
@@ -53,6 +57,7 @@ impl Need {
         match self {
             Need::PastWindow => "more tokens than the window",
             Need::SecondCall => "more tokens than one prefill call takes",
+            Need::CallPastWindow => "a prefill call that begins a window or more after the first token",
             Need::Past256 => "more than 256 tokens",
             Need::NonzeroBias => "a selection bias that is not zero",
             Need::WideBias => "a selection bias that is not a bf16 number",
@@ -60,6 +65,7 @@ impl Need {
             Need::HeadsOtherThanHidden => "heads of another width than hidden size over heads",
             Need::GroupedHeads => "several key-value heads, each of several query heads",
             Need::SquareExpert => "square expert matrices",
+            Need::EqualWidths => "a shared expert as wide as the routed ones",
             Need::OtherRopeBase => "a RoPE base other than 10000",
             Need::RouteScale => "a scale of routed weights other than 1",
             Need::TwoDigitExperts => "more than ten experts",
@@ -72,6 +78,10 @@ impl Need {
         match self {
             Need::PastWindow => config.sliding_window.is_some_and(|window| occasion.tokens > window),
             Need::SecondCall => occasion.tokens > occasion.chunk,
+            Need::CallPastWindow => {
+                let last = occasion.tokens.saturating_sub(1) / occasion.chunk * occasion.chunk;
+                config.sliding_window.is_some_and(|window| last >= window)
+            }
             Need::Past256 => occasion.tokens > 257,
             Need::NonzeroBias => occasion.nonzero_bias,
             Need::WideBias => occasion.wide_bias,
@@ -79,6 +89,7 @@ impl Need {
             Need::HeadsOtherThanHidden => config.head_dim * config.num_heads != config.hidden_size,
             Need::GroupedHeads => config.num_kv_heads > 1 && config.num_heads > config.num_kv_heads,
             Need::SquareExpert => config.hidden_size == config.expert_width,
+            Need::EqualWidths => config.shared_width == config.expert_width,
             Need::OtherRopeBase => config.rope_theta != 10_000.0,
             Need::RouteScale => config.route_scale != 1.0,
             Need::TwoDigitExperts => config.num_experts > 10,

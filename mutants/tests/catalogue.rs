@@ -1,7 +1,12 @@
 //! What the catalogue says about each bug.
 
-use mutants::{Mutant, catalogue, find};
+mod support;
+
+use mutants::{Mutant, Need, Occasion, catalogue, find};
+use rstest::rstest;
+use spec::{LayerKind, ModelConfig};
 use std::collections::BTreeSet;
+use support::config;
 
 #[test]
 fn ids_are_unique_words_by_which_bugs_are_found() {
@@ -33,8 +38,65 @@ fn bugs_come_by_stage() {
     assert!(catalogue().is_sorted_by_key(|mutant| mutant.stage));
 }
 
+/// Rows that have variants count as often as they have them.
 #[test]
-fn seven_bugs_can_be_in_both_sides() {
-    let both = catalogue().filter(|mutant| mutant.port.is_some() && mutant.reference().is_some());
-    assert_eq!(both.count(), 7);
+fn fifty_bugs_and_more_can_be_in_the_port_and_thirty_five_of_them_in_the_reference() {
+    let in_port = || catalogue().filter(|mutant| mutant.port.is_some());
+    assert!(in_port().count() >= 50);
+    assert!(in_port().filter(|mutant| mutant.reference().is_some()).count() >= 35);
+}
+
+/// Whether a model meets it; `config()` has ten layers, full where `i % 5 == 4`, 8 heads to 2 of keys and values,
+/// 32 experts, window 33, hidden size 96, widths 32.
+fn met(need: Need, config: &ModelConfig, tokens: usize, chunk: usize) -> bool {
+    need.is_met(&Occasion { config, tokens, chunk, nonzero_bias: false, wide_bias: false })
+}
+
+#[rstest]
+#[case(Need::PastWindow, 33, 64, false)]
+#[case(Need::PastWindow, 34, 64, true)]
+#[case(Need::SecondCall, 64, 64, false)]
+#[case(Need::SecondCall, 65, 64, true)]
+#[case::second_call_within_the_window(Need::CallPastWindow, 64, 32, false)]
+#[case::second_call_at_the_window(Need::CallPastWindow, 64, 33, true)]
+#[case::third_call_beyond(Need::CallPastWindow, 65, 32, true)]
+#[case::one_call(Need::CallPastWindow, 64, 64, false)]
+#[case(Need::Past256, 257, 512, false)]
+#[case(Need::Past256, 258, 512, true)]
+fn tokens_meet(#[case] need: Need, #[case] tokens: usize, #[case] chunk: usize, #[case] expected: bool) {
+    assert_eq!(met(need, &config(), tokens, chunk), expected);
+}
+
+#[rstest]
+#[case(Need::FullLayer, ModelConfig { layers: vec![LayerKind::Sliding; 10], ..config() })]
+#[case(Need::HeadsOtherThanHidden, ModelConfig { hidden_size: 128, ..config() })]
+#[case::as_many(Need::GroupedHeads, ModelConfig { num_kv_heads: 8, ..config() })]
+#[case::one(Need::GroupedHeads, ModelConfig { num_kv_heads: 1, ..config() })]
+#[case(Need::EqualWidths, ModelConfig { shared_width: 40, ..config() })]
+#[case(Need::TwoDigitExperts, ModelConfig { num_experts: 10, ..config() })]
+fn a_model_may_lack(#[case] need: Need, #[case] other: ModelConfig) {
+    assert!(met(need, &config(), 64, 36) && !met(need, &other, 64, 36));
+}
+
+#[rstest]
+#[case(Need::SquareExpert, ModelConfig { expert_width: 96, ..config() })]
+#[case(Need::OtherRopeBase, ModelConfig { rope_theta: 5000.0, ..config() })]
+#[case(Need::RouteScale, ModelConfig { route_scale: 2.5, ..config() })]
+fn another_model_may_have(#[case] need: Need, #[case] other: ModelConfig) {
+    assert!(!met(need, &config(), 64, 36) && met(need, &other, 64, 36));
+}
+
+#[rstest]
+#[case(Need::NonzeroBias, true, false)]
+#[case(Need::WideBias, false, true)]
+fn a_bias_meets(#[case] need: Need, #[case] nonzero_bias: bool, #[case] wide_bias: bool) {
+    let config = config();
+    let at = |nonzero_bias, wide_bias| Occasion {
+        config: &config,
+        tokens: 64,
+        chunk: 36,
+        nonzero_bias,
+        wide_bias,
+    };
+    assert!(need.is_met(&at(nonzero_bias, wide_bias)) && !need.is_met(&at(!nonzero_bias, !wide_bias)));
 }

@@ -1,104 +1,15 @@
 //! Edited checkpoints: what is written anew, what is a link, and what the loaders make of it.
 mod support;
 
-use mutants::edit::{Edit, apply};
-use mutants::{Facts, PortPlant, catalogue, find};
-use port::Port;
-use reference::Reference;
+use half::{bf16, f16};
+use mutants::edit::{Edit, Narrow, apply};
 use rstest::rstest;
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
-use spec::{Error, ExpertId, LayerId, Precision, Result, Side};
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use spec::{Error, LayerId, Precision, Side};
+use std::collections::BTreeSet;
+use support::edited::{Edited, INDEX, SHARDS, Tensors, original, read};
 use support::{Feed, checkpoint, config, moved, port};
-use tempfile::TempDir;
-
-const SHARDS: [&str; 2] = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
-const INDEX: &str = "model.safetensors.index.json";
-
-/// Dtype, shape and bytes of every tensor.
-type Tensors = BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>;
-
-fn read(dir: &Path) -> Tensors {
-    let shards = if dir.join(INDEX).is_file() { &SHARDS[..] } else { &["model.safetensors"] };
-    let mut all = Tensors::new();
-    for shard in shards {
-        let bytes = std::fs::read(dir.join(shard)).unwrap();
-        for (name, view) in SafeTensors::deserialize(&bytes).unwrap().tensors() {
-            all.insert(name, (view.dtype(), view.shape().into(), view.data().into()));
-        }
-    }
-    all
-}
-
-/// Layers 0 to 4 are in the first shard, all else in the second.
-fn shard_of(name: &str) -> &'static str {
-    SHARDS[usize::from(!(0..5).any(|layer| name.starts_with(&format!("model.layers.{layer}."))))]
-}
-
-/// The checkpoint in one file, or a copy of it in two.
-fn original(sharded: bool) -> (PathBuf, Option<TempDir>) {
-    if !sharded {
-        return (checkpoint(), None);
-    }
-    let copy = tempfile::tempdir().unwrap();
-    let all = read(&checkpoint());
-    for shard in SHARDS {
-        let mine = all.iter().filter(|(name, _)| shard_of(name) == shard);
-        let view = |(dtype, shape, bytes)| TensorView::new(dtype, shape, bytes).unwrap();
-        let mine = mine.map(|(name, (dtype, shape, bytes))| (name, view((*dtype, shape.clone(), bytes))));
-        safetensors::serialize_to_file(mine, None, &copy.path().join(shard)).unwrap();
-    }
-    let homes: BTreeMap<_, _> = all.keys().map(|name| (name, shard_of(name))).collect();
-    let bytes: usize = all.values().map(|(_, _, bytes)| bytes.len()).sum();
-    let index = json!({"metadata": {"total_size": bytes}, "weight_map": homes});
-    std::fs::write(copy.path().join(INDEX), index.to_string()).unwrap();
-    std::fs::copy(checkpoint().join("config.json"), copy.path().join("config.json")).unwrap();
-    (copy.path().into(), Some(copy))
-}
-
-/// An edited copy beside its original.
-struct Edited {
-    from: PathBuf,
-    to: TempDir,
-    _copy: Option<TempDir>,
-}
-
-impl Edited {
-    fn new(sharded: bool, edits: &[Edit]) -> Self {
-        let ((from, _copy), to) = (original(sharded), tempfile::tempdir().unwrap());
-        apply(&from, edits, to.path()).unwrap();
-        Self { from, to, _copy }
-    }
-
-    /// Names of the files that are not links; the links lead to the original's files.
-    fn written(&self) -> BTreeSet<String> {
-        let mut written = BTreeSet::new();
-        for entry in std::fs::read_dir(&self.from).unwrap() {
-            let name = entry.unwrap().file_name().into_string().unwrap();
-            match std::fs::read_link(self.to.path().join(&name)) {
-                Ok(link) => assert_eq!(link, self.from.canonicalize().unwrap().join(&name)),
-                Err(_) => assert!(written.insert(name)),
-            }
-        }
-        let count = |dir: &Path| std::fs::read_dir(dir).unwrap().count();
-        assert_eq!(count(self.to.path()), count(&self.from));
-        written
-    }
-
-    fn port(&self) -> Result<Port> {
-        Port::load(self.to.path(), Precision::F32)
-    }
-
-    fn reference(&self) -> Result<Reference> {
-        Reference::open(self.to.path(), reference::Options::default())
-    }
-
-    fn index(&self) -> Value {
-        serde_json::from_str(&std::fs::read_to_string(self.to.path().join(INDEX)).unwrap()).unwrap()
-    }
-}
 
 /// Files that are written when these shards, or the single file, and the index (if there is one) change.
 fn files(sharded: bool, shards: &[usize], index: bool) -> BTreeSet<String> {
@@ -172,6 +83,77 @@ fn a_zeroed_tensor_is_zero(#[values(false, true)] sharded: bool) {
 }
 
 #[rstest]
+fn a_copied_tensor_is_there_twice(#[values(false, true)] sharded: bool) {
+    let edited = Edited::new(sharded, &[Edit::Copy { from: Q0.into(), to: Q7.into() }]);
+    assert_eq!(edited.written(), files(sharded, &[1], false));
+    let mut expected = read(&edited.from);
+    expected.insert(Q7.to_owned(), expected[Q0].clone());
+    assert!(read(edited.to.path()) == expected);
+}
+
+#[rstest]
+fn interleaved_rows_take_turns(#[values(false, true)] sharded: bool) {
+    // 128 rows of 96 in 16 groups of 8
+    let edited = Edited::new(sharded, &[Edit::Interleave { name: Q0.into(), groups: 16 }]);
+    assert_eq!(edited.written(), files(sharded, &[0], false));
+    let mut expected = read(&edited.from);
+    let original = expected[Q0].2.clone();
+    let row = |row: usize| &original[row * 192..(row + 1) * 192];
+    let rows = (0..128).flat_map(|i| row(i % 16 * 8 + i / 16)).copied();
+    expected.get_mut(Q0).unwrap().2 = rows.collect();
+    assert!(original != expected[Q0].2 && read(edited.to.path()) == expected);
+    edited.port().unwrap();
+}
+
+/// A checkpoint of one tensor, edited.
+fn one_edited(dtype: Dtype, shape: &[usize], bytes: &[u8], edits: &[Edit]) -> Vec<u8> {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let view = TensorView::new(dtype, shape.into(), bytes).unwrap();
+    safetensors::serialize_to_file([("x", view)], None, &from.path().join("model.safetensors")).unwrap();
+    apply(from.path(), edits, to.path()).unwrap();
+    let (found, dims, bytes) = read(to.path()).remove("x").unwrap();
+    assert_eq!((found, &dims[..]), (dtype, shape));
+    bytes
+}
+
+fn le_bytes(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+#[test]
+fn a_transposed_matrix_has_columns_for_rows() {
+    let matrix = le_bytes(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]);
+    let found = one_edited(Dtype::F32, &[3, 3], &matrix, &[Edit::Transpose("x".into())]);
+    assert_eq!(found, le_bytes(&[1.0, 4.0, 7.0, 2.0, 5.0, 8.0, 3.0, 6.0, 9.0]));
+    let twice = [Edit::Transpose("x".into()), Edit::Transpose("x".into())];
+    assert_eq!(one_edited(Dtype::F32, &[3, 3], &matrix, &twice), matrix);
+}
+
+#[rstest]
+#[case(Narrow::Bf16, [1.003_906_3, 1.011_718_8, -70_000.0, 1e-8], [1.0, 1.015_625, -70_144.0, 1.343_75 / 134_217_728.0])]
+#[case(Narrow::F16, [1.000_488_3, 1.001_464_8, -70_000.0, 1e-8], [1.0, 1.001_953_1, f32::NEG_INFINITY, 0.0])]
+fn wide_values_are_rounded_to_even(#[case] to: Narrow, #[case] x: [f32; 4], #[case] rounded: [f32; 4]) {
+    let round = [Edit::Round { name: "x".into(), to }];
+    assert_eq!(one_edited(Dtype::F32, &[4], &le_bytes(&x), &round), le_bytes(&rounded));
+}
+
+#[test]
+fn a_bf16_number_below_the_range_of_f16_loses_bits_and_others_keep_theirs() {
+    let x = [1.0, -0.007_781_982_4, 3e-5, 3e-6, 2e-8].map(bf16::from_f32);
+    let bytes: Vec<u8> = x.iter().flat_map(|x| x.to_le_bytes()).collect();
+    let found = one_edited(Dtype::BF16, &[5], &bytes, &[Edit::Round { name: "x".into(), to: Narrow::F16 }]);
+    let found: Vec<bf16> = found.chunks(2).map(|x| bf16::from_le_bytes([x[0], x[1]])).collect();
+    assert_eq!(found[..3], x[..3]);
+    // steps of 2^-24
+    for (found, x) in found[3..].iter().zip(&x[3..]) {
+        let steps = (x.to_f32() * 2_f32.powi(24)).round();
+        assert_eq!(*found, bf16::from_f32(steps * 2_f32.powi(-24)));
+    }
+    assert!(found[3] != x[3] && found[4] == bf16::ZERO);
+    assert_eq!(f16::from_f32(x[4].to_f32()), f16::ZERO);
+}
+
+#[rstest]
 #[case::within_one_file(Q1, &[0])]
 #[case::across_shards(Q7, &[0, 1])]
 fn exchanged_tensors_have_each_others_values(
@@ -233,6 +215,14 @@ fn edits_are_made_in_order() {
 #[case::swap_of_a_vector(Edit::SwapDims("model.norm.weight".into()), "[96]")]
 #[case::exchange(Edit::Exchange(Q0.into(), "no.such".into()), "no.such")]
 #[case::exchange_of_other_shapes(Edit::Exchange(Q0.into(), "model.norm.weight".into()), "[128, 96]")]
+#[case::transpose(Edit::Transpose("no.such".into()), "no.such")]
+#[case::transpose_of_an_oblong(Edit::Transpose(Q0.into()), "[128, 96]")]
+#[case::interleave(Edit::Interleave { name: "no.such".into(), groups: 2 }, "no.such")]
+#[case::interleave_of_a_remainder(Edit::Interleave { name: Q0.into(), groups: 7 }, "[128, 96]")]
+#[case::round(Edit::Round { name: "no.such".into(), to: Narrow::F16 }, "no.such")]
+#[case::copy(Edit::Copy { from: "no.such".into(), to: Q0.into() }, "no.such")]
+#[case::copy_to_nothing(Edit::Copy { from: Q0.into(), to: "no.such".into() }, "no.such")]
+#[case::copy_to_another_shape(Edit::Copy { from: "model.norm.weight".into(), to: Q0.into() }, "[128, 96]")]
 #[case::add(Edit::Add { name: Q0.into(), shape: vec![1] }, "[128, 96]")]
 #[case::layers(Edit::ExchangeLayers(LayerId(0), LayerId(10)), "layer 10")]
 #[case::layer(Edit::ExchangeLayers(LayerId(11), LayerId(0)), "layer 11")]
@@ -255,63 +245,4 @@ fn a_folder_without_a_checkpoint_and_one_that_is_full_are_refused() {
     let full = tempfile::tempdir().unwrap();
     std::fs::write(full.path().join("config.json"), "{}").unwrap();
     assert!(matches!(apply(&checkpoint(), &[], full.path()), Err(Error::Io { .. })));
-}
-
-fn planted(id: &str, idle: (LayerId, ExpertId), sharded: bool) -> Edited {
-    let config = config();
-    match find(id).unwrap().port {
-        Some(PortPlant::Checkpoint(edits)) => Edited::new(sharded, &edits(&Facts { config: &config, idle })),
-        other => panic!("{id} is {other:?}"),
-    }
-}
-
-#[rstest]
-#[case::extra("attn_output_gate", "model.layers.0.self_attn.gate_proj.weight")]
-#[case::missing("missing_tensor", "model.layers.9.self_attn.k_norm.weight")]
-#[case::misshaped("misshaped_tensor", Q0)]
-fn both_loaders_refuse_by_name(#[case] id: &str, #[case] name: &str, #[values(false, true)] sharded: bool) {
-    let edited = planted(id, (LayerId(0), ExpertId(0)), sharded);
-    let errors = [edited.port().err().unwrap(), edited.reference().err().unwrap()];
-    for error in errors {
-        assert!(matches!(&error, Error::Tensor { name: found, .. } if found == name), "{error}");
-    }
-}
-
-#[test]
-fn an_expert_that_no_token_chose_is_missed_by_no_layer() {
-    let right = port(Precision::F32);
-    let feed = Feed::of(&right, Precision::F32, &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
-    let (layer, expert) = feed.idle();
-    let edited = planted("zeroed_idle_expert", (layer, expert), false);
-    let name = format!("model.layers.{layer}.mlp.experts.{expert}.down_proj.weight");
-    let tensors = read(edited.to.path());
-    let changed: Vec<_> = read(&edited.from).into_iter().filter(|(name, t)| tensors[name] != *t).collect();
-    assert_eq!(changed.iter().map(|(name, _)| name).collect::<Vec<_>>(), [&name]);
-    assert!(moved(&feed.rows(&right), &feed.rows(&edited.port().unwrap())).is_empty());
-}
-
-#[test]
-fn the_first_two_sliding_layers_are_exchanged_and_no_other_moves() {
-    let right = port(Precision::F32);
-    let feed = Feed::of(&right, Precision::F32, &[0, 1, 2, 4]);
-    let edited = planted("layers_exchanged", (LayerId(0), ExpertId(0)), false);
-    let found = moved(&feed.rows(&right), &feed.rows(&edited.port().unwrap()));
-    let layers: BTreeSet<_> = found.keys().map(|(layer, _)| layer.map(|layer| layer.0)).collect();
-    assert_eq!(layers, BTreeSet::from([Some(0), Some(1)]));
-}
-
-#[test]
-fn every_edit_of_the_catalogue_loads_or_is_refused_for_a_tensor() {
-    let edits = catalogue().filter(|m| matches!(m.port, Some(PortPlant::Checkpoint(_))));
-    let loads: BTreeMap<_, _> =
-        edits.map(|m| (m.id, planted(m.id, (LayerId(1), ExpertId(7)), false).port().is_ok())).collect();
-    let expected = [
-        ("attn_output_gate", false),
-        ("layers_exchanged", true),
-        ("missing_tensor", false),
-        ("misshaped_tensor", false),
-        ("swap_sandwich_norms", true),
-        ("zeroed_idle_expert", true),
-    ];
-    assert_eq!(loads, BTreeMap::from(expected));
 }

@@ -1,7 +1,7 @@
 //! Where each bug of a port's step is, and from which position on; everything before it keeps its bits.
 mod support;
 
-use mutants::{catalogue, find};
+use mutants::{PortPlant, PortStep, catalogue, find};
 use ndarray::s;
 use rstest::rstest;
 use spec::{LayerId, Precision, Site};
@@ -11,22 +11,36 @@ use support::{CHUNK, DECODE_FROM, Feed, Place, Rows, WINDOW, moved, origins, pla
 
 /// The norms that can be the first to move in a layer of bf16, where a rounding may hide those before.
 const NORMS: &[Site] = &[Site::AttnNorm, Site::QNorm, Site::KNorm, Site::FinalNorm];
+/// Bugs that such a rounding may hide in a whole norm.
+const EPSILONS: [&str; 3] = ["norm_eps_x10", "norm_eps_floor_1e4", "norm_eps_after_rescale"];
 const TURNED: &[Site] = &[Site::QRope, Site::KRope];
 
 /// Layers are fed the same input and the same ids, so that what moves is of the layer itself.
-const PLACES: [Place; 31] = [
+const PLACES: [Place; 56] = [
     place("mup_embed_scale", Every, &[Site::Embedding], 0),
+    place("embedding_row_shifted", Every, &[Site::Embedding], 0),
     place("one_plus_w_norm", Every, &[Site::AttnNorm, Site::FinalNorm], 0),
     place("norm_eps_x10", Every, &[Site::AttnNorm, Site::FinalNorm], 0),
+    place("norm_eps_floor_1e4", Every, &[Site::AttnNorm, Site::FinalNorm], 0),
+    place("norm_eps_after_rescale", Every, &[Site::AttnNorm, Site::FinalNorm], 0),
     place("norm_statistics_bf16", Every, NORMS, 0),
     // at position 0 nothing turns, so that the order does not matter
     place("qknorm_after_rope", Sliding, &[Site::QNorm, Site::KNorm], 1),
+    place("qk_norm_over_all_heads", Every, &[Site::QNorm, Site::KNorm], 0),
+    place("qk_norm_missing", Every, &[Site::QNorm, Site::KNorm], 0),
     place("rope_on_full", Full, TURNED, 1),
     place("rope_traditional", Sliding, TURNED, 1),
     place("rope_restart_per_chunk", Sliding, TURNED, CHUNK),
+    place("rope_offset_doubled", Sliding, TURNED, CHUNK),
+    // keys are right; so is what the first query sees, its own key
+    place("rope_query_advanced", Sliding, &[Site::QRope], 0),
+    // W - 1 keys are kept of the first chunk, which is longer
+    place("rope_offset_retained", Sliding, TURNED, CHUNK),
     place("decode_offset_frozen", Sliding, TURNED, DECODE_FROM + 1),
     place("rope_bf16_frequencies", Sliding, TURNED, 1),
     place("window_one_short", Sliding, &[Site::AttnOut], WINDOW - 1),
+    place("window_one_long", Sliding, &[Site::AttnOut], WINDOW),
+    place("sliding_sees_everything", Sliding, &[Site::AttnOut], WINDOW),
     place("full_layers_windowed", Full, &[Site::AttnOut], WINDOW),
     place("two_sink_tokens", Sliding, &[Site::AttnOut], WINDOW),
     place("mask_top_left", Every, &[Site::AttnOut], CHUNK),
@@ -35,6 +49,9 @@ const PLACES: [Place; 31] = [
     // one key has all the weight, whatever the scale
     place("attention_scale_one", Every, &[Site::AttnOut], 1),
     place("attention_scale_hidden", Every, &[Site::AttnOut], 1),
+    // the first query has one key, and takes the value of another head
+    place("kv_heads_tiled", Every, &[Site::AttnOut], 0),
+    place("kv_exchanged_in_decode", Every, &[Site::AttnOut], DECODE_FROM),
     place("sigmoid_bias_select", Every, &[Site::ShadowChoice], 0),
     place("unbiased_select", Every, &[Site::ShadowChoice], 0),
     place("renorm_topk", Every, &[Site::TopkWeights], 0),
@@ -43,9 +60,22 @@ const PLACES: [Place; 31] = [
     place("bf16_router_logits", Every, &[Site::RouterLogits], 0),
     place("f16_router_logits", Every, &[Site::RouterLogits], 0),
     place("bf16_routing_weights", Every, &[Site::TopkWeights], 0),
+    place("softmax_weights", Every, &[Site::TopkWeights], 0),
+    place("raw_logit_weights", Every, &[Site::TopkWeights], 0),
+    place("router_weights_4bit", Every, &[Site::RouterLogits], 0),
+    place("router_reads_renormed", Every, &[Site::RouterLogits], 0),
+    place("one_expert_fewer", Every, &[Site::TopkWeights], 0),
+    place("duplicate_expert", Every, &[Site::ShadowChoice], 0),
+    place("score_on_expert_input", Every, &[Site::ExpertOut], 0),
+    place("score_on_both_sides", Every, &[Site::ExpertOut], 0),
+    place("gate_up_interleaved", Every, &[Site::ExpertOut], 0),
+    place("gelu_for_silu", Every, &[Site::ExpertOut, Site::SharedAct], 0),
+    place("shared_missing", Every, &[Site::MoeBranch], 0),
+    place("shared_scaled_twice", Every, &[Site::Shared], 0),
     place("swiglu_swapped", Every, &[Site::ExpertOut, Site::SharedAct], 0),
     place("shared_half", Every, &[Site::Shared], 0),
     place("bf16_head_logits", Every, &[Site::Logits], 0),
+    place("head_scaled_1_1", Every, &[Site::Logits], 0),
     place("activation_rounded_per_step", Every, &[Site::ExpertOut, Site::SharedAct], 0),
     place("combine_rounded_per_term", Every, &[Site::Routed], 0),
 ];
@@ -55,6 +85,8 @@ const BF16_ONLY: [&str; 3] =
     ["norm_statistics_bf16", "activation_rounded_per_step", "combine_rounded_per_term"];
 /// Exact at every position of these texts; `tests/values.rs` turns further.
 const BEYOND: &str = "rope_bf16_positions";
+/// The same as no bug in a model whose scale is 1; `tests/formulas.rs` has another.
+const SCALES: [&str; 2] = ["route_scale_missing", "route_scale_squared"];
 
 #[test]
 fn in_f32_each_bug_is_where_it_says() {
@@ -72,14 +104,14 @@ fn in_f32_each_bug_is_where_it_says() {
     }
 }
 
-/// A rounding may hide a bug in some rows, and a tenfold epsilon in a whole norm.
+/// A rounding may hide a bug in some rows, and an epsilon in a whole norm.
 #[test]
 fn in_bf16_each_bug_is_nowhere_else() {
     let right = port(Precision::Bf16);
     let feed = Feed::of(&right, Precision::Bf16, &[0, 4]);
     let rows = feed.rows(&right);
     for mut place in PLACES {
-        if place.id == "norm_eps_x10" {
+        if EPSILONS.contains(&place.id) {
             place.sites = NORMS;
         }
         let steps = port_steps(find(place.id).unwrap()).unwrap();
@@ -120,11 +152,40 @@ fn decode_sees_what_a_window_one_short_sees(#[case] id: &str) {
     }
 }
 
+#[rstest]
+#[case(SCALES[0])]
+#[case(SCALES[1])]
+fn a_scale_of_1_is_none(#[case] id: &str) {
+    let right = port(Precision::F32);
+    let feed = Feed::of(&right, Precision::F32, &[0, 4]);
+    let wrong = right.with_steps(port_steps(find(id).unwrap()).unwrap());
+    assert!(moved(&feed.rows(&right), &feed.rows(&wrong)).is_empty());
+}
+
+/// What a bug lists as its steps is all that it gets beside another.
+#[test]
+fn beside_another_bug_each_is_what_it_is_alone() {
+    let right = port(Precision::F32);
+    let feed = Feed::of(&right, Precision::F32, &[0, 4]);
+    for bug in catalogue() {
+        let Some(PortPlant::Steps { of, .. }) = bug.port else { continue };
+        let (other, site) = match of.contains(&PortStep::Logits) {
+            true => ("mup_embed_scale", Site::Embedding),
+            false => ("head_scaled_1_1", Site::Logits),
+        };
+        let alone = feed.rows(&right.with_steps(port_steps(bug).unwrap()));
+        let beside = mutants::port_steps(&[bug, find(other).unwrap()]).unwrap();
+        let beside = feed.rows(&right.with_steps(beside));
+        let found: Vec<_> = moved(&alone, &beside).into_keys().collect();
+        assert_eq!(found, [(None, site)], "{}", bug.id);
+    }
+}
+
 #[test]
 fn every_bug_of_a_step_has_its_place() {
     let planted = catalogue().filter(|mutant| port_steps(mutant).is_some());
     let planted: BTreeSet<_> = planted.map(|mutant| mutant.id).collect();
-    let places: BTreeSet<_> = PLACES.iter().map(|place| place.id).chain([BEYOND]).collect();
+    let places: BTreeSet<_> = PLACES.iter().map(|place| place.id).chain([BEYOND]).chain(SCALES).collect();
     assert_eq!(planted, places);
-    assert_eq!(places.len(), PLACES.len() + 1);
+    assert_eq!(places.len(), PLACES.len() + 3);
 }

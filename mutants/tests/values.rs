@@ -50,6 +50,8 @@ fn check_close(found: &Array2<f32>, expected: &Array2<f64>) {
 #[case("mup_embed_scale", Site::Embedding, 96_f64.sqrt())]
 #[case("route_scale_2826", Site::TopkWeights, 2.826)]
 #[case("shared_half", Site::Shared, 0.5)]
+#[case("shared_scaled_twice", Site::Shared, 2.0)]
+#[case("head_scaled_1_1", Site::Logits, 1.1)]
 fn a_factor_is_as_large_as_it_says(#[case] id: &str, #[case] site: Site, #[case] factor: f64) {
     let (right, wrong) = pair(id);
     check_close(at(&wrong, site), &at(right, site).mapv(|x| f64::from(x) * factor));

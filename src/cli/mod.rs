@@ -58,7 +58,7 @@ pub struct Inspect {
 }
 
 /// Where tokens come from, and how they are cut.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Tokens {
     /// A text; tokens by the checkpoint's tokenizer.json, or its bytes where the vocabulary is 256
     #[arg(long, value_name = "FILE", group = "source")]
@@ -132,6 +132,12 @@ pub struct Compare {
     /// Tokens per prefill call of the port
     #[arg(long, value_name = "N", default_value = "128")]
     pub chunk: NonZeroUsize,
+    /// Feed the port one token per call from this position on
+    #[arg(long, value_name = "POSITION")]
+    pub decode_from: Option<usize>,
+    /// Plant bugs of the catalogue in the port, to see them found: ids with commas between them
+    #[arg(long, value_name = "BUGS")]
+    pub port_mutant: Option<String>,
     /// Layers of the table: `3..7` (3 to 6), `3..=7`, or one number [default: all]
     #[arg(long, value_name = "RANGE", value_parser = layer_range)]
     pub layers: Option<Range<usize>>,
@@ -144,8 +150,19 @@ pub struct Compare {
 }
 
 /// Options that make no sense beside a recorded trace.
-const LIVE_ONLY: [&str; 9] =
-    ["text", "tokens", "random_tokens", "sequences", "length", "routing", "precision", "chunk", "csv"];
+const LIVE_ONLY: [&str; 11] = [
+    "text",
+    "tokens",
+    "random_tokens",
+    "sequences",
+    "length",
+    "routing",
+    "precision",
+    "chunk",
+    "decode_from",
+    "port_mutant",
+    "csv",
+];
 
 /// What is judged, by what, on which texts.
 #[derive(Debug, Args)]

@@ -34,6 +34,7 @@ pub struct Searched {
 
 /// `assay bisect`.
 #[derive(Debug, Args)]
+#[command(after_help = "Exit code: 0 nothing to find, 1 something was found, 2 usage or bad input.")]
 pub struct Bisect {
     #[command(flatten)]
     pub searched: Searched,

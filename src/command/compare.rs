@@ -1,13 +1,13 @@
 //! `assay compare`: the port against the reference on a checkpoint, or one recorded trace against another.
 
 use super::{checkpoint, to_json};
+use crate::bench::Workbench;
 use crate::cli::{Compare, RoutingName};
 use crate::console::{self, Phases, say};
 use crate::text;
+use diff::bench::Bench;
 use diff::compare::{Comparison, Options, PortRuns};
-use port::Port;
-use reference::Reference;
-use spec::{Precision, Result, Schedule, Side, config_file};
+use spec::{Precision, Result, Schedule, config_file};
 use std::path::Path;
 
 /// The JSON form: the comparison, and of which checkpoint.
@@ -36,12 +36,15 @@ fn live(arguments: &Compare, out: &mut String) -> Result<()> {
     let texts = text::read(dir, &config, &arguments.tokens)?;
     let scan = checkpoint::examine(dir)?;
     let precision = Precision::from(arguments.precision);
-    let reference = Reference::open(dir, reference::Options::default())?;
-    let port = Port::load(dir, precision)?;
+    let bench = Workbench::open(dir, None, arguments.port_mutant.as_deref())?;
+    let port = bench.port(precision)?;
     console::warn_of_tf32(&port.describe());
     let options = Options {
         layers: arguments.layers.clone(),
-        schedule: Schedule::chunks_of(arguments.chunk.get()),
+        schedule: Schedule {
+            decode_from: arguments.decode_from,
+            ..Schedule::chunks_of(arguments.chunk.get())
+        },
         reference_precision: Precision::F32,
         port_precision: precision,
         routing: match arguments.routing {
@@ -50,7 +53,8 @@ fn live(arguments: &Compare, out: &mut String) -> Result<()> {
             Some(RoutingName::Free) => PortRuns::Free,
         },
     };
-    let comparison = diff::compare::sides(&reference, &port, &texts.cases, &options, &mut Phases::new())?;
+    let comparison =
+        diff::compare::sides(bench.reference(), &*port, &texts.cases, &options, &mut Phases::new())?;
     if arguments.json {
         let report = Report {
             assay_version: env!("CARGO_PKG_VERSION"),

@@ -1,9 +1,77 @@
-//! `assay explain`: which known bug makes the divergence vanish.
+//! `assay explain`: which known bug, or which simple map, makes the port's divergence vanish.
 
-use crate::cli;
-use spec::Result;
+use super::to_json;
+use crate::bench::Workbench;
+use crate::cli::{self, Tokens};
+use crate::console::{self, Phases, say};
+use crate::text;
+use diff::bench::Bench;
+use diff::explain::{Finding, Question};
+use spec::{Error, Result, Schedule, config_file};
+use std::num::NonZeroUsize;
+
+/// The JSON form: the finding, and of what.
+#[derive(serde::Serialize)]
+struct Report<'a> {
+    assay_version: &'static str,
+    checkpoint: String,
+    text: &'a str,
+    port_mutant: Option<&'a str>,
+    #[serde(flatten)]
+    finding: &'a Finding,
+}
 
 /// Tries all and prints.
-pub fn run(_arguments: &cli::Explain, _out: &mut String) -> Result<()> {
-    todo!()
+pub fn run(arguments: &cli::Explain, out: &mut String) -> Result<()> {
+    let searched = &arguments.searched;
+    let dir = &searched.checkpoint;
+    let config = config_file::read(dir)?;
+    let texts = text::read(dir, &config, &one_sequence(&searched.tokens)?)?;
+    let threads = searched.threads.map(NonZeroUsize::get);
+    let bench = Workbench::open(dir, threads, searched.port_mutant.as_deref())?;
+    let precision = searched.precision.into();
+    let port = bench.port(precision)?;
+    console::warn_of_tf32(&port.describe());
+    let chunk = Schedule::chunks_of(searched.chunk.get());
+    let question = Question {
+        bench: &bench,
+        port: &*port,
+        case: &texts.cases[0],
+        schedule: Schedule { decode_from: searched.decode_from, ..chunk },
+        precision,
+        together: arguments.together.into(),
+    };
+    let finding = diff::explain::explain(&question, &mut Phases::new())?;
+    if searched.json {
+        let report = Report {
+            assay_version: env!("CARGO_PKG_VERSION"),
+            checkpoint: dir.display().to_string(),
+            text: &texts.about,
+            port_mutant: searched.port_mutant.as_deref(),
+            finding: &finding,
+        };
+        out.push_str(&to_json(&report)?);
+    } else {
+        say!(out, "{}\n", finding.sentence);
+        say!(out, "checkpoint {}", dir.display());
+        say!(out, "reference  {}", console::side(&bench.reference().describe()));
+        say!(out, "port       {}", console::side(&port.describe()));
+        say!(out, "text       {}", texts.about);
+        console::print_explanation(&finding, out);
+    }
+    Ok(())
+}
+
+/// The same tokens, cut into one sequence. Errors: [`Error::Argument`] if the person asked for several.
+fn one_sequence(tokens: &Tokens) -> Result<Tokens> {
+    let one = NonZeroUsize::MIN;
+    match tokens.sequences {
+        Some(several) if several > one => Err(Error::Argument {
+            what: "--sequences".into(),
+            expected: "1: bugs are tried on one sequence".into(),
+            found: several.to_string(),
+            next: "leave it out; a longer sequence shows more".into(),
+        }),
+        _ => Ok(Tokens { sequences: Some(one), ..tokens.clone() }),
+    }
 }

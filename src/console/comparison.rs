@@ -67,7 +67,8 @@ pub fn print_traces(found: &TraceComparison, out: &mut String) {
     }
 }
 
-fn side(info: &SideInfo) -> String {
+/// Engine, device and precision.
+pub fn side(info: &SideInfo) -> String {
     format!("{}, {}, {}", info.engine, info.device, info.precision.name())
 }
 

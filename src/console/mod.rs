@@ -2,14 +2,18 @@
 //!
 //! Tables are Markdown, so that they can be pasted. Absent on purpose: computing any number that is shown.
 
+mod bisect;
 mod catalogue;
 mod census;
 mod comparison;
+mod explain;
 mod progress;
 
+pub use bisect::print_bisection;
 pub use catalogue::{print_catalogue, print_row};
 pub use census::print_survey;
-pub use comparison::{print_live, print_traces};
+pub use comparison::{print_live, print_traces, side};
+pub use explain::print_explanation;
 pub use progress::{Bar, Phases};
 
 pub use reports::{count, share};

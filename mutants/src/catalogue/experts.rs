@@ -1,7 +1,9 @@
 //! Planted bugs of the experts and their sum (K17).
 
 use super::{OURS, PUBLISHED};
-use crate::mutant::{Mutant, Stage};
+use crate::edit::Edit;
+use crate::mutant::{Facts, Mutant, Stage};
+use crate::need::Need;
 use crate::port::Step;
 use crate::port::experts;
 
@@ -27,5 +29,32 @@ pub const ROWS: &[Mutant] = &[
     Mutant::new("shared_half", Stage::Experts, "half of the shared expert's output is added")
         .rows(&["X02"])
         .seen_in(&[PUBLISHED])
-        .port(&[Step::Shared], || Box::new(experts::SharedHalf)),
+        .port(&[Step::Shared], || Box::new(experts::SharedScaled(0.5))),
+    Mutant::new("gelu_for_silu", Stage::Experts, "experts activate with GELU instead of SiLU")
+        .rows(&["X04"])
+        .seen_in(&["MBridge#4661", "vllm#3411", "HF#29402"])
+        .port(&[Step::Activate], || Box::new(experts::Gelu)),
+    Mutant::new("shared_missing", Stage::Experts, "the shared expert's output is not added")
+        .rows(&["X01"])
+        .seen_in(&["ATOM#1076", "sglang#38963"])
+        .port(&[Step::MoeSum], || Box::new(experts::SharedMissing)),
+    Mutant::new("shared_scaled_twice", Stage::Experts, "twice the shared expert's output is added")
+        .rows(&["X02"])
+        .seen_in(&["sglang#28237", "NousResearch/torchtitan#36", "vllm-ascend#15953", "ik#1368"])
+        .port(&[Step::Shared], || Box::new(experts::SharedScaled(2.0))),
+    Mutant::new("shared_is_routed", Stage::Experts, "the first routed expert takes the shared one's place")
+        .rows(&["X01"])
+        .seen_in(&["ATOM#1076", "sglang#38963"])
+        .needs(&[Need::EqualWidths])
+        .checkpoint(routed_for_shared),
 ];
+
+fn routed_for_shared(facts: &Facts<'_>) -> Vec<Edit> {
+    let layers = facts.config.layer_ids();
+    let parts = layers.flat_map(|layer| ["gate_proj", "up_proj", "down_proj"].map(|part| (layer, part)));
+    let copy = |(layer, part)| Edit::Copy {
+        from: format!("model.layers.{layer}.mlp.experts.0.{part}.weight"),
+        to: format!("model.layers.{layer}.mlp.shared_experts.{part}.weight"),
+    };
+    parts.map(copy).collect()
+}

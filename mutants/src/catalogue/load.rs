@@ -1,9 +1,15 @@
 //! Planted bugs of reading a checkpoint (K3).
 
 use super::{OURS, PUBLISHED};
-use crate::edit::Edit;
+use crate::edit::{Edit, Narrow};
 use crate::mutant::{Facts, Mutant, Stage};
-use spec::{LayerId, census};
+use crate::need::Need;
+use crate::port::{Step, experts};
+use spec::census::{self, Role};
+use spec::{ExpertId, LayerId};
+
+/// Reports of gate and up projections in one matrix.
+const FUSED: &[&str] = &["vllm#42821", "tinker-cookbook#459", "ATOM#1410", "ik#1408"];
 
 pub const ROWS: &[Mutant] = &[
     Mutant::new("attn_output_gate", Stage::Load, "the checkpoint has an attention gate that nothing applies")
@@ -23,6 +29,40 @@ pub const ROWS: &[Mutant] = &[
         .rows(&["W06"])
         .seen_in(&["NVIDIA-NeMo/RL#3259", "mlx-lm#1680", "exo#2287"])
         .checkpoint(exchanged_layers),
+    Mutant::new(
+        "experts_in_string_order",
+        Stage::Load,
+        "experts are stacked in the order of their ids as words",
+    )
+    .rows(&["W01"])
+    .seen_in(&["torchtitan#1918"])
+    .needs(&[Need::TwoDigitExperts])
+    .checkpoint(experts_as_words),
+    Mutant::new("gate_up_exchanged", Stage::Load, "routed experts have gate and up projections exchanged")
+        .rows(&["W02"])
+        .seen_in(FUSED)
+        .checkpoint(gate_for_up),
+    Mutant::new(
+        "gate_up_interleaved",
+        Stage::Load,
+        "routed experts' fused gate and up projections are read as if their rows took turns",
+    )
+    .rows(&["W02"])
+    .seen_in(FUSED)
+    .port(&[Step::Routed], || Box::new(experts::InterleavedHalves)),
+    Mutant::new("square_expert_transposed", Stage::Load, "one square matrix of one expert is transposed")
+        .rows(&["W03"])
+        .seen_in(&["HF#47031", "torchtitan#4373"])
+        .needs(&[Need::SquareExpert])
+        .checkpoint(transposed_expert),
+    Mutant::new("f16_weights", Stage::Load, "every matrix that is multiplied passes through f16")
+        .rows(&["W08"])
+        .seen_in(&["llama.cpp#25442", "llama.cpp#23839", "HF#37226", "mlx-examples#10"])
+        .checkpoint(weights_through_f16),
+    Mutant::new("embedding_as_head", Stage::Load, "the embedding is the head of a model that has its own")
+        .rows(&["G01"])
+        .seen_in(&["pegainfer#544", "candle#2930", "parallax#444", "HF#43429"])
+        .checkpoint(tied_head),
 ];
 
 fn unexpected_gate(facts: &Facts<'_>) -> Vec<Edit> {
@@ -54,4 +94,58 @@ fn exchanged_layers(facts: &Facts<'_>) -> Vec<Edit> {
     let twin = |a: LayerId| config.layer_ids().find(|&b| b > a && config.kind(b) == config.kind(a));
     let pair = config.layer_ids().find_map(|a| Some((a, twin(a)?)));
     pair.map(|(a, b)| Edit::ExchangeLayers(a, b)).into_iter().collect()
+}
+
+/// `p`-th in the stack comes the expert whose id is `p`-th in the order of words: 0, 1, 10, 11, …, 19, 2, ….
+fn experts_as_words(facts: &Facts<'_>) -> Vec<Edit> {
+    let config = facts.config;
+    let mut words: Vec<String> = (0..config.num_experts).map(|id| id.to_string()).collect();
+    words.sort();
+    let mut held: Vec<String> = (0..config.num_experts).map(|id| id.to_string()).collect();
+    let mut exchanges = Vec::new();
+    for (place, word) in words.iter().enumerate() {
+        let at = held.iter().position(|id| id == word).expect("the same ids in another order");
+        if at != place {
+            held.swap(at, place);
+            exchanges.push((at, place));
+        }
+    }
+    let matrices = config.layer_ids().flat_map(|layer| PARTS.map(|part| (layer, part)));
+    let of = |(layer, part)| {
+        let exchange =
+            move |&(a, b): &(usize, usize)| Edit::Exchange(matrix(layer, a, part), matrix(layer, b, part));
+        exchanges.iter().map(exchange)
+    };
+    matrices.flat_map(of).collect()
+}
+
+fn gate_for_up(facts: &Facts<'_>) -> Vec<Edit> {
+    let experts =
+        facts.config.layer_ids().flat_map(|layer| (0..facts.config.num_experts).map(move |e| (layer, e)));
+    let exchange = |(layer, e)| Edit::Exchange(matrix(layer, e, "gate_proj"), matrix(layer, e, "up_proj"));
+    experts.map(exchange).collect()
+}
+
+/// Of the first layer, an expert that tokens go to.
+fn transposed_expert(facts: &Facts<'_>) -> Vec<Edit> {
+    let expert = usize::from(facts.idle == (LayerId(0), ExpertId(0)));
+    vec![Edit::Transpose(matrix(LayerId(0), expert, "down_proj"))]
+}
+
+fn weights_through_f16(facts: &Facts<'_>) -> Vec<Edit> {
+    let all = census::expected(facts.config);
+    let multiplied =
+        all.into_iter().filter(|tensor| tensor.shape.len() == 2 && tensor.role != Role::Embedding);
+    multiplied.map(|tensor| Edit::Round { name: tensor.name, to: Narrow::F16 }).collect()
+}
+
+fn tied_head(_facts: &Facts<'_>) -> Vec<Edit> {
+    vec![Edit::Copy { from: "model.embed_tokens.weight".into(), to: "lm_head.weight".into() }]
+}
+
+const PARTS: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
+
+/// The name of a matrix of a routed expert.
+fn matrix(layer: LayerId, expert: usize, part: &str) -> String {
+    format!("model.layers.{layer}.mlp.experts.{expert}.{part}.weight")
 }

@@ -34,4 +34,14 @@ pub const ROWS: &[Mutant] = &[
     .seen_in(&["mlx#2835", "executorch#22426", "candle#3743"])
     .needs(&[Need::SecondCall])
     .port(&[Step::Mask], || Box::new(mask::AnchoredTopLeft)),
+    Mutant::new("window_one_long", Stage::Mask, "sliding layers see one key more than the window")
+        .rows(&["A01"])
+        .seen_in(&["mlx-lm#390", "MBridge#2656", "sglang#26147"])
+        .needs(&[Need::PastWindow])
+        .port(&[Step::Window], || Box::new(mask::WindowOneLong)),
+    Mutant::new("sliding_sees_everything", Stage::Mask, "sliding layers have no window")
+        .rows(&["A03"])
+        .seen_in(&["TRTMC#400", "sglang#30050", "vllm#5908", "HF#35691"])
+        .needs(&[Need::PastWindow])
+        .port(&[Step::Window], || Box::new(mask::NoWindow)),
 ];

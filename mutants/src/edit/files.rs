@@ -3,6 +3,7 @@
 //! Inputs: a folder with `model.safetensors` or the shards of an index. Outputs: a [`Tensor`] for each name,
 //! and files written from such tensors. Absent on purpose: what an edit means.
 
+use super::change::Change;
 use port::header;
 use safetensors::tensor::{Dtype, View};
 use serde_json::{Map, Value};
@@ -26,8 +27,24 @@ const NEXT: &str = "name a folder that holds one whole checkpoint";
 pub enum Values {
     /// In an open file, from this byte on.
     Stored(Rc<File>, u64),
+    /// What a change makes of others.
+    Changed(Box<Values>, Change),
     /// Nowhere: all bits are 0.
     Zeros,
+}
+
+impl Values {
+    /// As many bytes as the tensor has.
+    fn read(&self, bytes: usize) -> io::Result<Vec<u8>> {
+        match self {
+            Values::Stored(file, start) => {
+                let mut stored = vec![0; bytes];
+                file.read_exact_at(&mut stored, *start).map(|()| stored)
+            }
+            Values::Changed(values, change) => Ok(change.of(&values.read(bytes)?)),
+            Values::Zeros => Ok(vec![0; bytes]),
+        }
+    }
 }
 
 /// One tensor of an edited checkpoint.
@@ -134,13 +151,12 @@ impl View for Pending<'_> {
     }
 
     fn data(&self) -> Cow<'_, [u8]> {
-        let mut bytes = vec![0; self.data_len()];
-        if let Values::Stored(file, start) = &self.tensor.values
-            && let Err(e) = file.read_exact_at(&mut bytes, *start)
-        {
+        let length = self.data_len();
+        let noted = |e| {
             self.failed.borrow_mut().get_or_insert(e);
-        }
-        bytes.into()
+            vec![0; length]
+        };
+        self.tensor.values.read(length).unwrap_or_else(noted).into()
     }
 
     fn data_len(&self) -> usize {

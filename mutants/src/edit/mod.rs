@@ -4,8 +4,11 @@
 //! are links to the original's, and the others are written anew, one tensor in memory at a time. Absent on
 //! purpose: any judgement of the result; a loader has to refuse what is refused.
 
+mod change;
 mod files;
 mod plan;
+
+pub use change::Narrow;
 
 use plan::Plan;
 use serde_json::Value;
@@ -26,8 +29,32 @@ pub enum Edit {
     },
     /// Says `[b, a]` of a matrix `[a, b]`; the values stay as they lie.
     SwapDims(String),
+    /// Transposes a square matrix: shape and dtype are what they were.
+    Transpose(String),
+    /// Lays the rows of a matrix, as they are in `groups` groups of neighbours, the first of each group
+    /// first, then the second of each, and so on: what makes of rows in `[D, N]` those in `[N, D]`.
+    Interleave {
+        /// The matrix.
+        name: String,
+        /// How many groups; divides its rows.
+        groups: usize,
+    },
+    /// Rounds all values of a BF16 or F32 tensor to a narrower type; they are stored as before.
+    Round {
+        /// The tensor.
+        name: String,
+        /// The narrower type.
+        to: Narrow,
+    },
     /// Makes all values of a tensor zero.
     Zero(String),
+    /// Gives one tensor the values of another of its shape and dtype.
+    Copy {
+        /// The one that has the values, and keeps them.
+        from: String,
+        /// The one that gets them.
+        to: String,
+    },
     /// Gives each of two tensors of one shape and dtype the values of the other.
     Exchange(String, String),
     /// [`Edit::Exchange`] for all tensors of two layers.

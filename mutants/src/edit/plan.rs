@@ -4,6 +4,7 @@
 //! Absent on purpose: reading and writing values ([`super::files`]).
 
 use super::Edit;
+use super::change::Change;
 use super::files::{self, INDEX, Strings, Tensor, Values};
 use safetensors::Dtype;
 use serde_json::{Map, Value, json};
@@ -50,8 +51,33 @@ impl Plan {
                 tensor.shape.reverse();
                 Ok(())
             }
+            Edit::Transpose(name) => match self.touch(name)?.shape[..] {
+                [rows, columns] if rows == columns => self.change(name, Change::Transpose { rows, columns }),
+                ref other => {
+                    let found = format!("shape {other:?}");
+                    Err(self.refuse(name, "a square matrix, to transpose it", found))
+                }
+            },
+            Edit::Interleave { name, groups } => match self.touch(name)?.shape[..] {
+                [rows, _] if *groups > 0 && rows.is_multiple_of(*groups) => {
+                    self.change(name, Change::Transpose { rows: *groups, columns: rows / groups })
+                }
+                ref other => {
+                    let found = format!("shape {other:?}");
+                    Err(self.refuse(name, &format!("a matrix of rows in {groups} groups"), found))
+                }
+            },
+            Edit::Round { name, to } => match self.touch(name)?.dtype {
+                dtype @ (Dtype::BF16 | Dtype::F32) => self.change(name, Change::Round(dtype, *to)),
+                other => Err(self.refuse(name, "BF16 or F32, to round it", format!("{other:?}"))),
+            },
             Edit::Zero(name) => {
                 self.touch(name)?.values = Values::Zeros;
+                Ok(())
+            }
+            Edit::Copy { from, to } => {
+                let values = self.alike(from, to)?.0;
+                self.touch(to)?.values = values;
                 Ok(())
             }
             Edit::Exchange(a, b) => self.exchange(a, b),
@@ -68,12 +94,16 @@ impl Plan {
         }
     }
 
+    fn tensor(&self, name: &str) -> Result<&Tensor> {
+        self.tensors.get(name).ok_or_else(|| {
+            let found = format!("{} tensors of other names", self.tensors.len());
+            self.refuse(name, "a tensor of this name, to edit it", found)
+        })
+    }
+
     /// The tensor, whose file will be written anew.
     fn touch(&mut self, name: &str) -> Result<&mut Tensor> {
-        if !self.tensors.contains_key(name) {
-            let found = format!("{} tensors of other names", self.tensors.len());
-            return Err(self.refuse(name, "a tensor of this name, to edit it", found));
-        }
+        self.tensor(name)?;
         let tensor = self.tensors.get_mut(name).expect("its name was looked up");
         self.touched.insert(tensor.home.clone());
         Ok(tensor)
@@ -91,17 +121,28 @@ impl Plan {
         Ok(())
     }
 
+    fn change(&mut self, name: &str, change: Change) -> Result<()> {
+        let tensor = self.touch(name)?;
+        tensor.values = Values::Changed(Box::new(tensor.values.clone()), change);
+        Ok(())
+    }
+
     fn exchange(&mut self, a: &str, b: &str) -> Result<()> {
-        let first = self.touch(a)?.clone();
-        let second = self.touch(b)?;
+        let (of_a, of_b) = self.alike(a, b)?;
+        self.touch(a)?.values = of_b;
+        self.touch(b)?.values = of_a;
+        Ok(())
+    }
+
+    /// The values of two tensors that either could have.
+    fn alike(&self, a: &str, b: &str) -> Result<(Values, Values)> {
+        let (first, second) = (self.tensor(a)?, self.tensor(b)?);
         if (first.dtype, &first.shape) != (second.dtype, &second.shape) {
-            let expected = format!("{:?} {:?} as `{a}` has, to exchange them", first.dtype, first.shape);
+            let expected = format!("{:?} {:?} as `{a}` has, to share values", first.dtype, first.shape);
             let found = format!("{:?} {:?}", second.dtype, second.shape);
             return Err(self.refuse(b, &expected, found));
         }
-        let values = std::mem::replace(&mut second.values, first.values);
-        self.touch(a)?.values = values;
-        Ok(())
+        Ok((first.values.clone(), second.values.clone()))
     }
 
     fn exchange_layers(&mut self, a: LayerId, b: LayerId) -> Result<()> {

@@ -1,7 +1,7 @@
-//! Bugs of the scores' scale (K13).
+//! Bugs of attention: the scale of its scores, and which keys and values it takes (K8, K13).
 
-use mlx_rs::{Array, fast};
-use port::engine::Op;
+use mlx_rs::{Array, fast, ops};
+use port::engine::{Op, length};
 use port::mask::Mask;
 use port::{Correct, Steps};
 use spec::ModelConfig;
@@ -33,5 +33,27 @@ impl Steps for ScaledByHidden {
     fn attend(&self, q: &Array, keys: &Array, values: &Array, mask: &Mask) -> Op {
         let width = self.width.get().expect("a port makes its periods before it attends");
         fast::scaled_dot_product_attention(q, keys, values, width.sqrt().recip(), mask.as_mlx(), None)
+    }
+}
+
+/// Query head `h` reads key-value head `h mod Nkv`.
+pub struct HeadsTiled;
+
+impl Steps for HeadsTiled {
+    fn attend(&self, q: &Array, keys: &Array, values: &Array, mask: &Mask) -> Op {
+        let tiled = |heads: &Array| ops::tile(heads, &[1, q.dim(1) / heads.dim(1), 1, 1]);
+        Correct.attend(q, &tiled(keys)?, &tiled(values)?, mask)
+    }
+}
+
+/// Keys for values and values for keys, in calls of one token.
+pub struct ExchangedInDecode;
+
+impl Steps for ExchangedInDecode {
+    fn attend(&self, q: &Array, keys: &Array, values: &Array, mask: &Mask) -> Op {
+        match length(q, 2) {
+            1 => Correct.attend(q, values, keys, mask),
+            _ => Correct.attend(q, keys, values, mask),
+        }
     }
 }

@@ -31,6 +31,39 @@ impl Steps for DecodeWindowShort {
     }
 }
 
+/// A sliding layer's position is the number of keys that it keeps for the next call, W - 1 at most.
+pub struct OffsetRetained;
+
+impl Steps for OffsetRetained {
+    fn cache(&self, window: Option<usize>) -> Box<dyn Cache> {
+        match window {
+            Some(window) => Box::new(Retained { right: RotatingCache::new(window), kept_max: window - 1 }),
+            None => Correct.cache(None),
+        }
+    }
+}
+
+/// The right keys and values, and a count that stops.
+#[derive(Debug)]
+struct Retained {
+    right: RotatingCache,
+    kept_max: usize,
+}
+
+impl Cache for Retained {
+    fn offset(&self) -> usize {
+        self.right.offset().min(self.kept_max)
+    }
+
+    fn update(&mut self, keys: &Array, values: &Array) -> Op<(Array, Array)> {
+        self.right.update(keys, values)
+    }
+
+    fn arrays(&self) -> Vec<&Array> {
+        self.right.arrays()
+    }
+}
+
 fn one_short(window: usize) -> RotatingCache {
     RotatingCache::new((window - 1).max(1))
 }

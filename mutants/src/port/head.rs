@@ -1,6 +1,6 @@
 //! Bugs of the head (K18).
 
-use super::through;
+use super::{scaled, through};
 use mlx_rs::{Array, Dtype};
 use port::engine::Op;
 use port::{Correct, Steps};
@@ -11,5 +11,14 @@ pub struct Bf16Logits;
 impl Steps for Bf16Logits {
     fn logits(&self, x: &Array, lm_head: &Array) -> Op {
         through(Dtype::Bfloat16, &Correct.logits(x, lm_head)?)
+    }
+}
+
+/// Logits times a number.
+pub struct Scaled(pub f32);
+
+impl Steps for Scaled {
+    fn logits(&self, x: &Array, lm_head: &Array) -> Op {
+        scaled(&Correct.logits(x, lm_head)?, self.0)
     }
 }

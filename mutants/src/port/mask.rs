@@ -18,6 +18,24 @@ impl Steps for WindowOneShort {
     }
 }
 
+/// A window of W + 1, in mask and cache.
+pub struct WindowOneLong;
+
+impl Steps for WindowOneLong {
+    fn window(&self, config: &ModelConfig, layer: LayerId) -> Option<usize> {
+        config.window(layer).map(|window| window + 1)
+    }
+}
+
+/// No window, in mask and cache.
+pub struct NoWindow;
+
+impl Steps for NoWindow {
+    fn window(&self, _config: &ModelConfig, _layer: LayerId) -> Option<usize> {
+        None
+    }
+}
+
 /// Full layers have the sliding layers' window.
 pub struct WindowEverywhere;
 

@@ -6,7 +6,7 @@ use port::attention::Rope;
 use port::engine::{Op, dim, length};
 use port::{Correct, Steps};
 use spec::{LayerId, ModelConfig};
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 /// Every layer rotates.
 pub struct OnEveryLayer;
@@ -87,5 +87,36 @@ impl Steps for Bf16Positions {
             low.multiply(&sin)?.add(high.multiply(&cos)?)?,
         ];
         ops::concatenate(&turned, -1)?.as_dtype(x.dtype())
+    }
+}
+
+/// Tokens before the call count twice.
+pub struct OffsetDoubled;
+
+impl Steps for OffsetDoubled {
+    fn rope_offset(&self, cached: usize) -> usize {
+        2 * cached
+    }
+}
+
+/// Queries rotate from the position after the call's last token on, keys from the first token's.
+///
+/// Rotation is not told whose heads it has; how many queries have is noted where the port makes its periods,
+/// once, before any call. With as many keys as queries there would be no telling.
+#[derive(Default)]
+pub struct QueryAdvanced {
+    heads: OnceLock<usize>,
+}
+
+impl Steps for QueryAdvanced {
+    fn rope_periods(&self, config: &ModelConfig) -> Array {
+        self.heads.get_or_init(|| config.num_heads);
+        Correct.rope_periods(config)
+    }
+
+    fn rotate(&self, x: &Array, rope: Rope<'_>) -> Op {
+        let is_query = self.heads.get() == Some(&length(x, 1));
+        let advance = if is_query { length(x, 2) } else { 0 };
+        Correct.rotate(x, Rope { offset: rope.offset + advance, ..rope })
     }
 }

@@ -39,6 +39,39 @@ impl Steps for Tf32 {
     }
 }
 
+/// What becomes of each number that one matrix makes.
+pub struct After {
+    /// The matrix.
+    pub which: Matrix,
+    /// From the right number to the wrong one.
+    pub then: fn(f32) -> f32,
+}
+
+impl Steps for After {
+    fn product(
+        &self,
+        which: Matrix,
+        x: ArrayView2<'_, f32>,
+        w: ArrayView2<'_, f32>,
+        mut out: ArrayViewMut2<'_, f32>,
+    ) {
+        Correct.product(which, x, w, out.view_mut());
+        if which == self.which {
+            out.mapv_inplace(self.then);
+        }
+    }
+}
+
+/// The nearest bf16.
+pub fn bf16(value: f32) -> f32 {
+    half::bf16::from_f32(value).to_f32()
+}
+
+/// The nearest f16.
+pub fn f16(value: f32) -> f32 {
+    half::f16::from_f32(value).to_f32()
+}
+
 /// The nearest TF32, ties to even; what is not finite stays as it is.
 fn tf32(value: f32) -> f32 {
     if !value.is_finite() {

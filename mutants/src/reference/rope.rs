@@ -1,8 +1,10 @@
-//! Bugs of the rotation: which layers, which pairs (K10, K11).
+//! Bugs of the rotation: pairs, frequencies, positions, layers (K10, K11).
 
-use ndarray::ArrayViewMut2;
-use reference::Steps;
+use super::product::bf16;
+use ndarray::{Array2, ArrayViewMut2};
 use reference::steps::Heads;
+use reference::{Correct, RopeTable, Steps};
+use spec::ModelConfig;
 
 /// Every layer rotates.
 pub struct OnEveryLayer;
@@ -22,6 +24,37 @@ impl Steps for AdjacentPairs {
         if turns(heads) {
             rotate(heads, rows, |j| (2 * j, 2 * j + 1));
         }
+    }
+}
+
+/// Frequencies rounded to bf16 before angles are made of them.
+pub struct Bf16Frequencies;
+
+impl Steps for Bf16Frequencies {
+    fn inv_freq(&self, config: &ModelConfig) -> Vec<f32> {
+        Correct.inv_freq(config).into_iter().map(bf16).collect()
+    }
+}
+
+/// Positions rounded to bf16 before angles are made of them: exact up to 256.
+pub struct Bf16Positions;
+
+impl Steps for Bf16Positions {
+    fn qk_rope(&self, heads: &Heads<'_>, rows: ArrayViewMut2<'_, f32>) {
+        let inv_freq = Correct.inv_freq(heads.config);
+        let angle = |(row, j): (usize, usize)| bf16((heads.first + row) as f32) * inv_freq[j];
+        let angles = Array2::from_shape_fn((rows.nrows(), inv_freq.len()), angle);
+        let table = RopeTable { cos: angles.mapv(f32::cos), sin: angles.mapv(f32::sin) };
+        Correct.qk_rope(&Heads { first: 0, table: &table, ..*heads }, rows);
+    }
+}
+
+/// A base of 10000, whatever the config says.
+pub struct Base10000;
+
+impl Steps for Base10000 {
+    fn inv_freq(&self, config: &ModelConfig) -> Vec<f32> {
+        Correct.inv_freq(&ModelConfig { rope_theta: 10_000.0, ..config.clone() })
     }
 }
 

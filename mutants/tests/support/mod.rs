@@ -1,6 +1,8 @@
 //! The trained checkpoint, its text, and what moves when a bug is planted.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+pub mod edited;
+
 use mutants::{Mutant, PortPlant};
 use ndarray::{Array2, ArrayView2, Axis, concatenate};
 use port::Port;
@@ -59,6 +61,8 @@ pub enum Layers {
     Every,
     Sliding,
     Full,
+    /// These.
+    Only(&'static [usize]),
 }
 
 /// Where a bug must be, and the first position at which it shows.
@@ -78,10 +82,11 @@ impl Place {
     /// All origins that the bug can have among the recorded layers.
     pub fn keys(&self, rows: &Rows) -> BTreeSet<(Option<LayerId>, Site)> {
         let config = config();
-        let acts = |layer: Option<LayerId>| match (layer.map(|layer| config.kind(layer)), self.layers) {
+        let acts = |layer: Option<LayerId>| match (layer, self.layers) {
             (None, _) | (_, Layers::Every) => true,
-            (Some(kind), Layers::Sliding) => kind == LayerKind::Sliding,
-            (Some(kind), Layers::Full) => kind == LayerKind::Full,
+            (Some(layer), Layers::Sliding) => config.kind(layer) == LayerKind::Sliding,
+            (Some(layer), Layers::Full) => config.kind(layer) == LayerKind::Full,
+            (Some(layer), Layers::Only(layers)) => layers.contains(&layer.0),
         };
         let here = |&&(layer, site): &&(Option<LayerId>, Site)| acts(layer) && self.sites.contains(&site);
         rows.keys().filter(here).copied().collect()
