@@ -39,8 +39,8 @@ fn a_window_one_short_is_first_wrong_where_the_window_is_full() {
     let sentence = printed.lines().next().unwrap();
     assert_eq!(
         sentence,
-        "first wrong at layer 0 (sliding), site attn_out, position 32, all heads; from position 32 on, where the \
-         window of 33 is full; in every sliding layer; the embedding agrees exactly"
+        "first wrong at layer 0 (sliding), site attn_out, position 32, all heads; from position 32 on, where \
+         the window of 33 is full; in every sliding layer; the embedding agrees exactly"
     );
     // bytes 9 to 32 of the text
     assert!(printed.contains("Text up to position 32: `By faith Jacob, when he `"), "{printed}");
@@ -54,7 +54,8 @@ fn a_window_one_short_is_first_wrong_where_the_window_is_full() {
 
 #[rstest]
 #[case::chunks("rope_restart_per_chunk", &["--chunk", "36"], "from the second call on (position 36)", 37)]
-#[case::first_rows("cache_one_slot_short", &["--chunk", "36"], "only the first row of each call, from position 36 on", 37)]
+#[case::first_rows("cache_one_slot_short", &["--chunk", "36"],
+    "only the first row of each call, from position 36 on", 37)]
 #[case::masks("mask_top_left", &["--chunk", "36"], "from the second call on (position 36)", 38)]
 #[case::decode("decode_offset_frozen", &["--decode-from", "60"],
     "only in calls of one token, from the second on (position 61)", 2)]

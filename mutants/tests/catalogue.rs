@@ -46,8 +46,8 @@ fn fifty_bugs_and_more_can_be_in_the_port_and_thirty_five_of_them_in_the_referen
     assert!(in_port().filter(|mutant| mutant.reference().is_some()).count() >= 35);
 }
 
-/// Whether a model meets it; `config()` has ten layers, full where `i % 5 == 4`, 8 heads to 2 of keys and values,
-/// 32 experts, window 33, hidden size 96, widths 32.
+/// Whether a model meets it; `config()` has ten layers, full where `i % 5 == 4`, 8 heads to 2 of keys and
+/// values, 32 experts, window 33, hidden size 96, widths 32.
 fn met(need: Need, config: &ModelConfig, tokens: usize, chunk: usize) -> bool {
     need.is_met(&Occasion { config, tokens, chunk, nonzero_bias: false, wide_bias: false })
 }

@@ -202,7 +202,7 @@ fn the_first_choice_is_made_twice() {
 
 /// The identity, so that logits are the matrix.
 fn identity(width: usize) -> Array {
-    let one = |i: usize| if i % (width + 1) == 0 { 1.0 } else { 0.0 };
+    let one = |i: usize| if i.is_multiple_of(width + 1) { 1.0 } else { 0.0 };
     array(&(0..width * width).map(one).collect::<Vec<_>>(), &[1, width as i32, width as i32])
 }
 
@@ -226,7 +226,7 @@ fn the_renormed_input_has_a_mean_square_of_1() {
     check(&found, &x.map(|x| f64::from(x) / (7.5 + 1e-6_f64).sqrt()));
 }
 
-/// One expert for each diagonal of its gate matrix; up is twice the gate's other way round, down does nothing.
+/// One expert for each diagonal of its gate matrix; up is twice that the other way round, down does nothing.
 fn experts(gates: &[[f32; 2]]) -> ExpertWeights {
     let count = gates.len() as i32;
     let stack = |matrix: &dyn Fn(&[f32; 2]) -> [f32; 4]| {

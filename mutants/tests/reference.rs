@@ -240,7 +240,7 @@ fn a_scale_of_weights_is(#[case] id: &str, #[case] expected: f32) {
 
 #[test]
 fn a_matrix_of_4_bits_has_16_values_in_each_32() {
-    // two groups: -1 to 14 in steps of 1, and one that is constant
+    // two groups: -1 to 14.3 in steps of 1.02, and one that is constant
     let gate =
         Array2::from_shape_fn((1, 64), |(_, i)| if i < 32 { (i % 16) as f32 * 1.02 - 1.0 } else { 0.3 });
     let x = Array2::from_diag(&ndarray::Array1::<f32>::ones(64));

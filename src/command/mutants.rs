@@ -86,7 +86,8 @@ fn matrix(arguments: &MutantsRun, out: &mut String) -> Result<u8> {
         .map(|dir| sheet(dir, arguments, &wanted, &mut progress))
         .collect::<Result<Vec<Sheet>>>()?;
     drop(progress);
-    let matrix = Matrix { schema: SCHEMA.into(), version: env!("CARGO_PKG_VERSION").into(), sheets };
+    let whole = stage.is_none() && arguments.only.is_empty();
+    let matrix = Matrix { schema: SCHEMA.into(), version: env!("CARGO_PKG_VERSION").into(), whole, sheets };
     let text = match arguments.format {
         None => reports::matrix_terminal(&matrix),
         Some(format) => reports::matrix(&matrix, format.into()),

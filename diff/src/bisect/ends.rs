@@ -3,8 +3,8 @@
 //!
 //! The reference runs twice in one pass, in f32 and with every step in f64, on the same experts, each on its
 //! own residual: how far the two have drifted apart at a layer's output is what rounding does end to end, and
-//! the bound is [`super::FACTOR`] times that. The port's layer outputs, forced onto the same experts, are held
-//! against the reference's by layer and position. Absent on purpose: sites within layers, whose inputs differ
+//! the bound is [`super::FACTOR`] times that. The port's layer outputs, forced onto the same experts, are
+//! held against the reference's by layer and position. Absent on purpose: sites within layers, whose inputs differ
 //! by then.
 
 use super::CALIBRATOR;

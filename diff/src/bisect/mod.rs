@@ -1,15 +1,15 @@
 //! Where a port leaves the reference: the part of the model, the site, the rows, and the shortest sequence.
 //!
-//! Inputs: a [`Bench`], one sequence, how the port is fed, a folder. Outputs: a [`Finding`], and in the folder
-//! the log of steps, the finding and the shrunk sequence.
+//! Inputs: a [`Bench`], one sequence, how the port is fed, a folder. Outputs: a [`Finding`], and in the
+//! folder the log of steps, the finding and the shrunk sequence.
 //!
-//! Order of the search: one sweep feeds every part of both sides the same input ([`sweep`](self)), which gives
-//! the wrong parts, and of the first its first site, its rows and their pattern; if no part is wrong on its own,
+//! Order of the search: one sweep feeds every part of both sides the same input (`sweep`), which gives the
+//! wrong parts, and of the first its first site, its rows and their pattern; if no part is wrong on its own,
 //! the port runs end to end, under several schedules where that is wrong; then the sequence is shrunk and the
 //! result confirmed by a run. Every step is logged when it is done.
 //!
-//! Architecture invariant: neither side is known here, and no limit is given by hand: what a site may be off is
-//! measured on the reference ([`bound`](FACTOR)).
+//! Architecture invariant: neither side is known here, and what a site may be off is measured on the reference
+//! ([`FACTOR`]), never given by hand.
 
 mod bound;
 mod ends;
@@ -220,7 +220,6 @@ impl Search<'_> {
         progress: &mut dyn Progress,
     ) -> Result<bool> {
         let case = cut_case(self.plan.case, cut)?;
-        let config = self.bench.reference().config();
         let mut first = None;
         let mut witness = |part: Part, lanes: &[_], port: &_| {
             let is_it = match (part, wanted_part) {
@@ -229,7 +228,7 @@ impl Search<'_> {
                 _ => false,
             };
             if is_it {
-                first = first_out(bounds, &lanes[0], port, config);
+                first = first_out(bounds, &lanes[0], port);
             }
             Ok(())
         };

@@ -84,7 +84,7 @@ impl Probe<'_> {
         let whole = Schedule::chunks_of(case.len());
         let expected = self.rows("reference", self.bench.reference(), &case, whole, &choices, &input)?;
         let found = self.rows("port", self.port, &case, schedule, &choices, &input)?;
-        Ok(first_out(self.bounds, &expected, &found, config))
+        Ok(first_out(self.bounds, &expected, &found))
     }
 
     fn rows(
@@ -121,14 +121,9 @@ pub(crate) fn wanted(bounds: &[(Site, f64)]) -> Vec<Site> {
 }
 
 /// The first row at which one of the sites is out of bound.
-pub(crate) fn first_out(
-    bounds: &[(Site, f64)],
-    expected: &SiteRows,
-    found: &SiteRows,
-    config: &spec::ModelConfig,
-) -> Option<usize> {
+pub(crate) fn first_out(bounds: &[(Site, f64)], expected: &SiteRows, found: &SiteRows) -> Option<usize> {
     let first = |&(site, bound): &(Site, f64)| {
-        row_errors(site, expected, found, config).into_iter().position(|error| is_out(error, bound))
+        row_errors(site, expected, found).into_iter().position(|error| is_out(error, bound))
     };
     bounds.iter().filter_map(first).min()
 }

@@ -104,8 +104,8 @@ fn nothing(ends: &EndToEnd, parts: &[PartRow]) -> String {
     let share = worst(parts.iter().map(|row| row.share_of_bound));
     let logits = &ends.schedules[0];
     format!(
-        "nothing to find: every part agrees to {error:.1e}, at most {:.0} % of its bound; end to end the logits \
-         agree to {:.1e} of an allowed {:.1e}",
+        "nothing to find: every part agrees to {error:.1e}, at most {:.0} % of its bound; end to end the \
+         logits agree to {:.1e} of an allowed {:.1e}",
         100.0 * share,
         logits.logits_error_max,
         logits.logits_bound

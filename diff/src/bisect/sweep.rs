@@ -71,8 +71,8 @@ impl<'a> Judge<'a> {
         let judged: BTreeMap<Site, Judged> = port
             .keys()
             .map(|&site| {
-                let own = row_errors(site, &lanes[1], &lanes[0], self.config);
-                let errors = row_errors(site, &lanes[0], port, self.config);
+                let own = row_errors(site, &lanes[1], &lanes[0]);
+                let errors = row_errors(site, &lanes[0], port);
                 (site, Judged { errors, bound: bound(site, own.into_iter()) })
             })
             .collect();
@@ -217,10 +217,9 @@ struct Carriers<'a> {
 impl Carriers<'_> {
     /// By row and part of the row: whether it is out of the bound of such parts.
     fn parts_out(&self, width: usize) -> Array2<bool> {
-        let own = part_errors(self.site, &self.lanes[1], &self.lanes[0], self.config, width);
+        let own = part_errors(self.site, &self.lanes[1], &self.lanes[0], width);
         let bound = bound(self.site, own.iter().copied());
-        part_errors(self.site, &self.lanes[0], self.port, self.config, width)
-            .mapv(|error| is_out(error, bound))
+        part_errors(self.site, &self.lanes[0], self.port, width).mapv(|error| is_out(error, bound))
     }
 
     fn heads(&self) -> Option<Which> {

@@ -18,6 +18,8 @@ pub struct Matrix {
     pub schema: String,
     /// Version of the program.
     pub version: String,
+    /// Whether every row of the catalogue was run; of a part, what no check caught says nothing about checks.
+    pub whole: bool,
     /// One per checkpoint.
     pub sheets: Vec<Sheet>,
 }

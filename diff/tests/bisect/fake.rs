@@ -31,7 +31,7 @@ pub struct Row {
 }
 
 /// Changes a row.
-pub type Edit = fn(&Row, &mut Vec<f32>);
+pub type Edit = fn(&Row, &mut [f32]);
 
 /// The row that the reference and an honest port record.
 pub fn honest(layer: Option<usize>, site: Site, position: usize) -> Vec<f32> {

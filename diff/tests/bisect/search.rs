@@ -55,7 +55,7 @@ fn of_equal_sides_there_is_nothing_to_find() {
 }
 
 /// Layer 1, keys after their norm, from position 5 on, and everything made of them.
-fn norm_of_keys(row: &Row, values: &mut Vec<f32>) {
+fn norm_of_keys(row: &Row, values: &mut [f32]) {
     let made_of_it = row.site >= Site::KNorm && row.site.is_per_layer() && row.site != Site::QRope;
     let of_numbers = !matches!(row.site, Site::Choice | Site::ShadowChoice);
     if row.layer == Some(1) && row.position >= 5 && made_of_it && of_numbers {
@@ -75,8 +75,8 @@ fn the_first_site_of_the_first_wrong_layer_is_named_with_its_rows() {
     assert_eq!(origin.in_one_call, Some(true));
     assert_eq!(
         finding.sentence,
-        "first wrong at layer 1 (full), site k_norm, position 5, all heads; from position 5 on; in this layer \
-         only; layer 0 agrees to 0.0e0"
+        "first wrong at layer 1 (full), site k_norm, position 5, all heads; from position 5 on; in this \
+         layer only; layer 0 agrees to 0.0e0"
     );
     // a cut counts its positions from 0, so that only the sixth row of one shows it
     let shrunk = finding.shrunk.as_ref().unwrap();
@@ -88,25 +88,25 @@ fn the_first_site_of_the_first_wrong_layer_is_named_with_its_rows() {
     assert!(finding.runs.probes <= finding.runs.probes_max, "{:?}", finding.runs);
 }
 
-fn a_nan(row: &Row, values: &mut Vec<f32>) {
+fn a_nan(row: &Row, values: &mut [f32]) {
     if row.layer == Some(0) && row.site == Site::OProj && row.position == 7 {
         values[1] = f32::NAN;
     }
 }
 
-fn an_embedding(row: &Row, values: &mut Vec<f32>) {
+fn an_embedding(row: &Row, values: &mut [f32]) {
     if row.site == Site::Embedding && row.position == 2 || row.site == Site::Logits {
         values[0] += 1.0;
     }
 }
 
-fn a_head(row: &Row, values: &mut Vec<f32>) {
+fn a_head(row: &Row, values: &mut [f32]) {
     if row.site == Site::Logits && row.position == 3 {
         values[0] += 1.0;
     }
 }
 
-fn executed_another(row: &Row, values: &mut Vec<f32>) {
+fn executed_another(row: &Row, values: &mut [f32]) {
     if row.layer == Some(1) && row.site == Site::Choice && row.position == 4 {
         values[0] = 3.0;
     }
@@ -152,7 +152,7 @@ fn bounds_come_from_the_reference_in_f64(#[case] times: f32, #[case] wrong: bool
 }
 
 /// What the port keeps from one layer to the next, in later calls: no layer alone has it.
-fn kept_between_layers(row: &Row, values: &mut Vec<f32>) {
+fn kept_between_layers(row: &Row, values: &mut [f32]) {
     let after = row.layer == Some(1) && row.site == Site::LayerOut || row.site == Site::Logits;
     if row.end_to_end && after && row.call.start > 0 && row.position >= 6 {
         values[0] += 1.0;
@@ -176,8 +176,8 @@ fn what_shows_end_to_end_only_is_found_by_position_layer_and_schedule() {
     assert_eq!(schedules[0].layer, Some(LayerId(1)));
     assert_eq!(
         finding.sentence,
-        "wrong end to end only: first layer_out of layer 1, position 6; fed in chunks of 4, chunks of 2, one token \
-         per call; not in one call; every part alone agrees to 0.0e0"
+        "wrong end to end only: first layer_out of layer 1, position 6; fed in chunks of 4, chunks of 2, \
+         one token per call; not in one call; every part alone agrees to 0.0e0"
     );
     let shrunk = finding.shrunk.as_ref().unwrap();
     assert_eq!((shrunk.start, shrunk.end, shrunk.layers, shrunk.confirmed), (0, 7, Some([0, 2]), true));
@@ -186,7 +186,7 @@ fn what_shows_end_to_end_only_is_found_by_position_layer_and_schedule() {
 }
 
 /// Shows in sequences of twelve tokens only: no shorter one does, and that is said.
-fn of_twelve_tokens(row: &Row, values: &mut Vec<f32>) {
+fn of_twelve_tokens(row: &Row, values: &mut [f32]) {
     if row.tokens == 12 && row.layer == Some(0) && row.site == Site::Routed && row.position == 1 {
         values[0] += 1.0;
     }
@@ -201,7 +201,7 @@ fn what_no_shorter_sequence_shows_keeps_the_whole() {
 }
 
 /// In decode from position 8 on, the second call of one token is wrong.
-fn second_decode_call(row: &Row, values: &mut Vec<f32>) {
+fn second_decode_call(row: &Row, values: &mut [f32]) {
     let decode = row.call.len() == 1 && row.position > 0;
     if row.layer == Some(0) && row.site == Site::QRope && decode && row.position + 1 == row.tokens {
         values[0] += 1.0;

@@ -141,7 +141,7 @@ fn fake_ids(ids: &[&str], row: &Planted) -> bool {
 }
 
 fn matrix(sheets: Vec<Sheet>) -> Matrix {
-    Matrix { schema: SCHEMA.into(), version: "0".into(), sheets }
+    Matrix { schema: SCHEMA.into(), version: "0".into(), whole: true, sheets }
 }
 
 /// One row `bug` of one check with this margin, which fired if it was caught.

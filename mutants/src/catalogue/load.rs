@@ -96,7 +96,7 @@ fn exchanged_layers(facts: &Facts<'_>) -> Vec<Edit> {
     pair.map(|(a, b)| Edit::ExchangeLayers(a, b)).into_iter().collect()
 }
 
-/// `p`-th in the stack comes the expert whose id is `p`-th in the order of words: 0, 1, 10, 11, …, 19, 2, ….
+/// The `p`-th place has the expert whose id is the `p`-th as words go: 0, 1, 10, 11, 12.
 fn experts_as_words(facts: &Facts<'_>) -> Vec<Edit> {
     let config = facts.config;
     let mut words: Vec<String> = (0..config.num_experts).map(|id| id.to_string()).collect();

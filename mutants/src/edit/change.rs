@@ -1,7 +1,7 @@
 //! What becomes of a tensor's values between reading and writing.
 //!
-//! Inputs: bytes as they are stored, row-major, little-endian. Outputs: as many bytes. Absent on purpose: whether
-//! a tensor can be changed so ([`super::plan`] refuses before anything is read).
+//! Inputs: bytes as they are stored, row-major, little-endian. Outputs: as many bytes. Absent on purpose:
+//! whether a tensor can be changed so ([`super::plan`] refuses before anything is read).
 
 use half::{bf16, f16};
 use safetensors::Dtype;

@@ -25,7 +25,8 @@ pub fn matrix(matrix: &Matrix, format: Format) -> String {
 /// What is printed at the end of a run: every row, the strongest bug of each check, and the score last.
 pub fn matrix_terminal(matrix: &Matrix) -> String {
     let mut out = String::new();
-    for table in [tables::rows(matrix), tables::strongest(matrix)] {
+    let strongest = matrix.whole.then(|| tables::strongest(matrix));
+    for table in [tables::rows(matrix)].into_iter().chain(strongest) {
         write!(out, "{}\n\n", grid(&table, terminal_cell)).expect("a String takes any text");
     }
     for line in summary(matrix) {
@@ -112,7 +113,7 @@ fn summary(matrix: &Matrix) -> Vec<String> {
     }
     lines.extend(tables::outcomes(matrix));
     let weak = matrix.weak_checks();
-    if !weak.is_empty() {
+    if matrix.whole && !weak.is_empty() {
         lines.push(format!("Checks whose strongest bug is under ten times their limit: {}", weak.join(", ")));
     }
     let (caught, of) = matrix.score();

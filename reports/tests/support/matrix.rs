@@ -39,5 +39,5 @@ pub fn made_up() -> Matrix {
         rows,
         seconds: 12.0,
     };
-    Matrix { schema: SCHEMA.into(), version: "0".into(), sheets: vec![sheet] }
+    Matrix { schema: SCHEMA.into(), version: "0".into(), whole: true, sheets: vec![sheet] }
 }
