@@ -1,4 +1,5 @@
-//! The two sides and the catalogue of planted bugs, as gate, matrix, bisection and explanation work with them.
+//! The two sides and the catalogue of planted bugs, as gate, matrix, bisection and explanation work with
+//! them.
 //!
 //! A port is loaded once per precision; a bug in a step shares its weights, a bug in the checkpoint loads an
 //! edited copy of its own.

@@ -102,6 +102,15 @@ fn of_a_correct_port_there_is_nothing_to_find(#[case] options: &[&str]) {
     }
 }
 
+/// Angles rounded otherwise are further off the later the position; they are right all the same.
+#[test]
+fn angles_rounded_otherwise_are_no_defect() {
+    let folder = tempfile::tempdir().unwrap();
+    let (printed, code) =
+        bisect(folder.path(), &["--length", "1024", "--port-mutant", "rope_angles_divided"]);
+    assert_eq!(code, Some(0), "{printed}");
+}
+
 #[test]
 fn positions_in_bf16_are_first_wrong_at_the_first_that_bf16_does_not_hold() {
     let folder = tempfile::tempdir().unwrap();

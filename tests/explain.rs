@@ -13,10 +13,10 @@ use remembering::Remembering;
 use spec::{Case, ExpertId, LayerId, Precision, Schedule, TokenId};
 
 /// More than the window's 33, so that its bugs show.
-const TOKENS: usize = 48;
-/// Two calls, and a third of what is left.
-const CHUNK: usize = 20;
-const DECODE_FROM: usize = 44;
+const TOKENS: usize = 42;
+/// Two calls, then a third of three tokens.
+const CHUNK: usize = 18;
+const DECODE_FROM: usize = 39;
 const PAIRS: usize = 30;
 const PAIRS_FOUND_MIN: usize = 27;
 const IDLE: diff::bench::Idle = (LayerId(9), ExpertId(0));
@@ -71,7 +71,7 @@ fn every_bug_that_both_sides_can_have_explains_itself() {
     let wrong = |id: &&str| {
         let found = explained(&bench, id).expect("a port can have it");
         let first = &found.hypotheses[0];
-        let names_it = found.outcome == Outcome::Bugs && first.bugs == [**id] && first.same_as.is_empty();
+        let names_it = found.outcome == Outcome::Bugs && first.bugs == [*id] && first.same_as.is_empty();
         (!names_it).then(|| format!("{id}: {}", found.sentence))
     };
     assert_eq!(twins.iter().filter_map(wrong).collect::<Vec<_>>(), Vec::<String>::new());

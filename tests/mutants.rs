@@ -92,9 +92,9 @@ fn the_committed_matrix_has_every_row_of_the_catalogue_and_none_is_missed() {
 #[case::an_unknown_stage(&["mutants", "list", "--stage", "kitchen"], "embedding")]
 #[case::an_unknown_row(&["mutants", "run", TRAINED, "--only", "renorm_topk,nothing"], "`nothing`")]
 #[case::no_checkpoint(&["mutants", "run", "fixtures/texts"], "config.json")]
-#[case::a_bug_of_a_step(&["mutate", TRAINED, "--mutant", "renorm_topk", "-o", "/nowhere"], "layers_exchanged")]
+#[case::of_a_step(&["mutate", TRAINED, "--mutant", "renorm_topk", "-o", "/nowhere"], "layers_exchanged")]
 #[case::an_unknown_bug(&["mutate", TRAINED, "--mutant", "nothing", "-o", "/nowhere"], "nothing")]
-#[case::a_folder_that_cannot_be(&["mutate", TRAINED, "--mutant", "layers_exchanged", "-o", "/nowhere/at/all"], "/nowhere")]
+#[case::no_folder(&["mutate", TRAINED, "--mutant", "layers_exchanged", "-o", "/no/where"], "/no")]
 fn bad_input_is_refused_by_name(#[case] arguments: &[&str], #[case] words: &str) {
     let line = refusal(arguments);
     assert!(line.contains(words), "{line}");

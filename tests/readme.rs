@@ -129,7 +129,8 @@ fn the_two_commands_of_a_newcomer_stand_in_the_readme() {
 fn every_verb_has_help_and_is_in_the_readme() {
     let readme = readme();
     for verb in [
-        "inspect", "run", "compare", "make", "gate", "freeze", "report", "mutants", "mutate", "bisect", "explain",
+        "inspect", "run", "compare", "make", "gate", "freeze", "report", "mutants", "mutate", "bisect",
+        "explain",
     ] {
         let help = assay(&[verb, "--help"]);
         assert!(help.status.success());

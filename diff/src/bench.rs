@@ -1,5 +1,5 @@
-//! What the gate, the matrix, bisection and explanation work with: both sides, and the planted bugs. Implemented
-//! where reference and port are known.
+//! What the gate, the matrix, bisection and explanation work with: both sides, and the planted bugs.
+//! Implemented where reference and port are known.
 //!
 //! Absent on purpose: how a bug is planted; here it is a name, and several bugs are names with commas between
 //! them.
@@ -116,6 +116,7 @@ pub trait Bench {
     /// The bugs and rewrites that can be planted.
     fn planted(&self) -> Vec<Planted>;
 
-    /// What a planted bug needs and this checkpoint and sequence have not, in words; empty: it can show itself.
+    /// What a planted bug needs and this checkpoint and sequence have not, in words; empty: it can show
+    /// itself.
     fn unmet(&self, id: &str, occasion: &Occasion) -> Vec<String>;
 }

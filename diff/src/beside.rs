@@ -1,10 +1,10 @@
-//! One sequence through the reference in lanes, the port's layer beside each: every layer of every lane and of
-//! the port takes the same input and executes the same experts, so that no difference comes from an earlier
-//! layer.
+//! One sequence through the reference in lanes, the port's layer beside each: every layer of every lane and
+//! of the port takes the same input and executes the same experts, so that no difference comes from an
+//! earlier layer.
 //!
-//! Inputs: a bench, a sequence, the bugs of each lane. Outputs: the rows of each part of the model, of all lanes
-//! and of the port, handed to a witness and then dropped. Used by bisection and by explanation. Absent on
-//! purpose: what any difference means.
+//! Inputs: a bench, a sequence, the bugs of each lane. Outputs: the rows of each part of the model, of all
+//! lanes and of the port, handed to a witness and then dropped. Used by bisection and by explanation. Absent
+//! on purpose: what any difference means.
 
 use crate::bench::{Bench, Lane};
 use crate::compare::Progress;
@@ -51,8 +51,8 @@ pub(crate) struct Beside<'a> {
 }
 
 impl Beside<'_> {
-    /// Runs it; parts come as layers, head, embedding, end to end. Gives what lane 0 executed. Errors: whatever
-    /// a side or the witness returns.
+    /// Runs it; parts come as layers, head, embedding, end to end. Gives what lane 0 executed. Errors:
+    /// whatever a side or the witness returns.
     pub(crate) fn run(&self, witness: &mut Witness<'_>, progress: &mut dyn Progress) -> Result<Choices> {
         assert_eq!(self.lanes.first(), Some(&None), "lane 0 is the correct reference");
         let config = self.bench.reference().config();

@@ -1,4 +1,5 @@
-//! What one row of the catalogue says. Absent on purpose: the rows ([`mod@crate::catalogue`], [`mod@crate::variants`]).
+//! What one row of the catalogue says. Absent on purpose: the rows ([`mod@crate::catalogue`],
+//! [`mod@crate::variants`]).
 
 use crate::edit::Edit;
 use crate::need::Need;

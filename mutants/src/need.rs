@@ -32,6 +32,8 @@ pub enum Need {
     OtherRopeBase,
     /// A scale of the routed weights other than 1.
     RouteScale,
+    /// Routed weights that are not divided by their sum anyway.
+    RawWeights,
     /// More than ten experts, whose ids sort otherwise as strings.
     TwoDigitExperts,
 }
@@ -68,6 +70,7 @@ impl Need {
             Need::EqualWidths => "a shared expert as wide as the routed ones",
             Need::OtherRopeBase => "a RoPE base other than 10000",
             Need::RouteScale => "a scale of routed weights other than 1",
+            Need::RawWeights => "routed weights that are not renormalised anyway",
             Need::TwoDigitExperts => "more than ten experts",
         }
     }
@@ -92,6 +95,7 @@ impl Need {
             Need::EqualWidths => config.shared_width == config.expert_width,
             Need::OtherRopeBase => config.rope_theta != 10_000.0,
             Need::RouteScale => config.route_scale != 1.0,
+            Need::RawWeights => !config.renormalise_topk,
             Need::TwoDigitExperts => config.num_experts > 10,
         }
     }

@@ -74,6 +74,7 @@ fn tokens_meet(#[case] need: Need, #[case] tokens: usize, #[case] chunk: usize, 
 #[case::one(Need::GroupedHeads, ModelConfig { num_kv_heads: 1, ..config() })]
 #[case(Need::EqualWidths, ModelConfig { shared_width: 40, ..config() })]
 #[case(Need::TwoDigitExperts, ModelConfig { num_experts: 10, ..config() })]
+#[case(Need::RawWeights, ModelConfig { renormalise_topk: true, ..config() })]
 fn a_model_may_lack(#[case] need: Need, #[case] other: ModelConfig) {
     assert!(met(need, &config(), 64, 36) && !met(need, &other, 64, 36));
 }

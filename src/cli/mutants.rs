@@ -63,6 +63,9 @@ pub struct MutantsRun {
     /// Threads of the reference; changes no number [default: one per core]
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
+    /// Processes that share the rows [default: one per core]
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<NonZeroUsize>,
     /// How to print the matrix [default: tables for a terminal]
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<super::FormatName>,

@@ -38,8 +38,8 @@ pub struct Searched {
 pub struct Bisect {
     #[command(flatten)]
     pub searched: Searched,
-    /// Folder for the log of steps, the finding and the shrunk case; one that holds the log of the same search
-    /// is gone on with
+    /// Folder for the log of steps, the finding and the shrunk case; one that holds the log of the same
+    /// search is gone on with
     #[arg(short, long, value_name = "DIR", default_value = "bisect")]
     pub output: PathBuf,
 }

@@ -134,8 +134,8 @@ fn sets(arguments: &cli::Judged, gate: &Gate, config: &ModelConfig) -> Result<(V
     Ok((sets, abouts))
 }
 
-/// What is run where nobody names a text: `wanted` seeded tokens for a checkpoint from a seed, else the built-in
-/// held-out text.
+/// What is run where nobody names a text: `wanted` seeded tokens for a checkpoint from a seed, else the
+/// built-in held-out text.
 pub fn default_tokens(dir: &Path, config: &ModelConfig, wanted: usize) -> Result<(Vec<TokenId>, String)> {
     match fixtures::read_seed(dir)? {
         Some(_) => text::random(dir, config, wanted),

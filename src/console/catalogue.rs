@@ -23,8 +23,8 @@ pub fn print_catalogue(rows: &[Planted], out: &mut String) {
     say!(out, "");
     say!(
         out,
-        "{} bugs: {} in the port, {} in its checkpoint, {} in the reference, {} in the harness; {rewrites} correct \
-         rewrites",
+        "{} bugs: {} in the port, {} in its checkpoint, {} in the reference, {} in the harness; {rewrites} \
+         correct rewrites",
         rows.len() - rewrites,
         of(PlantedIn::Port),
         of(PlantedIn::Checkpoint),

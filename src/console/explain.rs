@@ -9,22 +9,18 @@ const LISTED: usize = 12;
 
 /// Prints the tables under the sentence.
 pub fn print_explanation(found: &Finding, out: &mut String) {
+    let (passes, lanes) = (found.passes, found.lanes);
+    say!(out, "runs       {lanes} lanes of the reference (passes: {passes}); the port's layers beside each");
+    say!(out, "end to end {} is the port's logits' error, forced\n", short(found.end_to_end));
     say!(
         out,
-        "runs       {} passes of the reference with {} lanes in all; the port's layers beside each; {} end to end\n",
-        found.passes,
-        found.lanes,
-        short(found.end_to_end)
+        "Each layer on the reference's own input, forced onto its experts. Residual: RMS over rows of the"
     );
     say!(
         out,
-        "Each layer on the reference's own input, forced onto its experts. Residual: RMS over rows of the relative"
+        "relative L2 error, the largest of all parts and sites. Orders: by how many orders of magnitude a"
     );
-    say!(
-        out,
-        "L2 error, the largest of all parts and sites. Orders: by how many orders of magnitude a row is beyond the"
-    );
-    say!(out, "honest level, on average; it ranks.\n");
+    say!(out, "row is beyond the honest level, on average; it ranks.\n");
     let mut ranking =
         table(&["rank", "hypothesis", "what", "most is left at", "residual", "rows beyond", "orders"], 4);
     ranking.add_row(row("-".into(), &found.base));

@@ -57,7 +57,22 @@ pub(crate) fn worst(errors: impl Iterator<Item = f64>) -> f64 {
     errors.fold(0.0, |worst, new| if is_worse(new, worst) { new } else { worst })
 }
 
-/// Whether this row is out of bound: not at most the bound, so that a NaN is out.
+/// What the bound of a row is more, because its angles are rounded (K10): a frequency and its product with
+/// the position, half a unit in the last place each, move a pair by `position` times as much at most. Steps
+/// in f64 take the same f32 angles and do not show it.
+pub(crate) fn of_angles(site: Site, position: usize) -> f64 {
+    match site {
+        Site::QRope | Site::KRope => position as f64 * f64::from(f32::EPSILON),
+        _ => 0.0,
+    }
+}
+
+/// Whether a row of a site is out of the site's bound.
+pub(crate) fn is_row_out(site: Site, position: usize, error: f64, bound: f64) -> bool {
+    is_out(error, bound + of_angles(site, position))
+}
+
+/// Whether this error is out of bound: not at most the bound, so that a NaN is out.
 pub(crate) fn is_out(error: f64, bound: f64) -> bool {
     !matches!(error.partial_cmp(&bound), Some(std::cmp::Ordering::Less | std::cmp::Ordering::Equal))
 }

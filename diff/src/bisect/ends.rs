@@ -4,8 +4,8 @@
 //! The reference runs twice in one pass, in f32 and with every step in f64, on the same experts, each on its
 //! own residual: how far the two have drifted apart at a layer's output is what rounding does end to end, and
 //! the bound is [`super::FACTOR`] times that. The port's layer outputs, forced onto the same experts, are
-//! held against the reference's by layer and position. Absent on purpose: sites within layers, whose inputs differ
-//! by then.
+//! held against the reference's by layer and position. Absent on purpose: sites within layers, whose inputs
+//! differ by then.
 
 use super::CALIBRATOR;
 use super::bound::{bound, is_out, worst};
@@ -28,6 +28,8 @@ pub(crate) struct Ends<'a> {
     pub(crate) bench: &'a dyn Bench,
     pub(crate) port: &'a dyn Side,
     pub(crate) case: &'a Case,
+    /// How many times more than by rounding it may be off, for its angles.
+    pub(crate) slack: f64,
 }
 
 impl Ends<'_> {
@@ -55,7 +57,8 @@ impl Ends<'_> {
         progress.phase("reference, end to end", config.num_layers());
         let mut drift = Drift::new(config, &cases, progress)?;
         let executed = self.bench.reference_lanes(&lanes, &mut drift)?;
-        let (spool, bounds) = drift.finish()?;
+        let (spool, mut bounds) = drift.finish()?;
+        bounds.values_mut().for_each(|bound| *bound *= self.slack);
         let choices = executed.into_iter().next().expect("lane 0").choices;
         let mut schedules = Vec::new();
         for schedule in std::iter::once(schedule).chain(others.iter().copied()) {

@@ -8,8 +8,8 @@
 //! the port runs end to end, under several schedules where that is wrong; then the sequence is shrunk and the
 //! result confirmed by a run. Every step is logged when it is done.
 //!
-//! Architecture invariant: neither side is known here, and what a site may be off is measured on the reference
-//! ([`FACTOR`]), never given by hand.
+//! Architecture invariant: neither side is known here, and what a site may be off is measured on the
+//! reference ([`FACTOR`]), never given by hand.
 
 mod bound;
 mod ends;
@@ -74,7 +74,7 @@ pub fn run(bench: &dyn Bench, plan: &Plan<'_>, progress: &mut dyn Progress) -> R
     let mut replay = Replay::open(plan.folder, plan.key)?;
     let port = bench.port(Precision::F32)?;
     let search = Search { bench, port: &*port, plan };
-    let Sweep { parts, origin } = replay.step("sweep", || search.sweep(progress))?;
+    let Sweep { parts, origin, slack } = replay.step("sweep", || search.sweep(progress))?;
     let mut finding = Finding {
         schema: SCHEMA.into(),
         key: plan.key.clone(),
@@ -88,7 +88,7 @@ pub fn run(bench: &dyn Bench, plan: &Plan<'_>, progress: &mut dyn Progress) -> R
     };
     match origin {
         Some(origin) => search.of_part(origin, &mut finding, &mut replay, progress)?,
-        None => search.of_ends(&mut finding, &mut replay, progress)?,
+        None => search.of_ends(slack, &mut finding, &mut replay, progress)?,
     }
     finding.sentence = sentence::of(&finding);
     search.write(&finding)?;
@@ -247,9 +247,15 @@ impl Search<'_> {
     }
 
     /// No part is wrong on its own: end to end, and the shortest sequence that shows it there.
-    fn of_ends(&self, finding: &mut Finding, replay: &mut Replay, progress: &mut dyn Progress) -> Result<()> {
+    fn of_ends(
+        &self,
+        slack: f64,
+        finding: &mut Finding,
+        replay: &mut Replay,
+        progress: &mut dyn Progress,
+    ) -> Result<()> {
         let (case, schedule) = (self.plan.case, self.plan.key.schedule);
-        let ends = Ends { bench: self.bench, port: self.port, case };
+        let ends = Ends { bench: self.bench, port: self.port, case, slack };
         let others = ends::others(schedule, case.len(), self.bench.reference().config());
         let found = replay.step("end to end", || ends.run(schedule, &others, &mut *progress))?;
         let runs = &mut finding.runs;
@@ -264,7 +270,7 @@ impl Search<'_> {
                 let name = format!("end to end: tokens {}..{}", cut.start, cut.end);
                 let fed = cut_schedule(schedule, cut.start);
                 let case = cut_case(case, &cut)?;
-                let ends = Ends { bench: self.bench, port: self.port, case: &case };
+                let ends = Ends { bench: self.bench, port: self.port, case: &case, slack };
                 asked.insert(name.clone());
                 let found = replay.step(&name, || ends.run(fed, &[], &mut *progress))?;
                 Ok(found.schedules[0].position)

@@ -3,7 +3,7 @@
 //! What a layer is fed is kept in a file, so that a search that was stopped can go on without the pass that
 //! made it. Absent on purpose: which cuts to try.
 
-use super::bound::{is_out, row_errors};
+use super::bound::{is_row_out, row_errors};
 use super::finding::PartName;
 use crate::bench::Bench;
 use crate::beside::{Rows, SiteRows};
@@ -123,7 +123,8 @@ pub(crate) fn wanted(bounds: &[(Site, f64)]) -> Vec<Site> {
 /// The first row at which one of the sites is out of bound.
 pub(crate) fn first_out(bounds: &[(Site, f64)], expected: &SiteRows, found: &SiteRows) -> Option<usize> {
     let first = |&(site, bound): &(Site, f64)| {
-        row_errors(site, expected, found).into_iter().position(|error| is_out(error, bound))
+        let errors = row_errors(site, expected, found);
+        (0..errors.len()).find(|&row| is_row_out(site, row, errors[row], bound))
     };
     bounds.iter().filter_map(first).min()
 }

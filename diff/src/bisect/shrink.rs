@@ -1,10 +1,10 @@
 //! The shortest cut of a sequence that still shows what was found.
 //!
 //! What comes after the call of the first wrong row cannot have made it wrong, and nearly always nothing
-//! after the row itself has: the cut ends there, or as soon after it as shows it. How many tokens can go from its
-//! start is found by halving: some number of dropped tokens is known to keep it, some larger one is known not
-//! to. Where keeping it is not monotone in that number, the result is still known to keep it, and may not be
-//! the shortest.
+//! after the row itself has: the cut ends there, or as soon after it as shows it. How many tokens can go from
+//! its start is found by halving: some number of dropped tokens is known to keep it, some larger one is known
+//! not to. Where keeping it is not monotone in that number, the result is still known to keep it, and may not
+//! be the shortest.
 
 use spec::Result;
 use std::ops::Range;

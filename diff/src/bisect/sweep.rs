@@ -3,7 +3,7 @@
 //! Architecture invariant: of a part nothing is kept but numbers, and of the first wrong layer its input and
 //! its executed experts, so that it can be run again on a cut of them.
 
-use super::bound::{bound, holds_ids, is_out, part_errors, row_errors, worst};
+use super::bound::{bound, holds_ids, is_row_out, of_angles, part_errors, row_errors, worst};
 use super::finding::{Origin, PartName, PartRow, SiteRow, Which};
 use super::origin::origins;
 use super::pattern::{Facts, classify, grows};
@@ -25,6 +25,9 @@ pub(crate) struct Sweep {
     pub(crate) parts: Vec<PartRow>,
     /// The first wrong one.
     pub(crate) origin: Option<Origin>,
+    /// How many times more than by rounding queries and keys were off after RoPE, at worst, and still right;
+    /// at least 1.
+    pub(crate) slack: f64,
 }
 
 /// Is shown the parts; lane 0 is the reference, lane 1 repeats it in f64.
@@ -33,6 +36,7 @@ pub(crate) struct Judge<'a> {
     case: &'a Case,
     schedule: Schedule,
     parts: Vec<PartRow>,
+    slack: f64,
     /// The first wrong part but the embedding.
     origin: Option<Origin>,
     wrong_embedding: Option<Origin>,
@@ -49,14 +53,24 @@ struct Unfed {
 
 /// One site of one part.
 struct Judged {
+    site: Site,
     errors: Vec<f64>,
     bound: f64,
 }
 
 impl<'a> Judge<'a> {
     pub(crate) fn new(config: &'a ModelConfig, case: &'a Case, schedule: Schedule) -> Self {
-        let (parts, origin, wrong_embedding, input, start) = (Vec::new(), None, None, None, None);
-        Self { config, case, schedule, parts, origin, wrong_embedding, input, start }
+        Self {
+            config,
+            case,
+            schedule,
+            parts: Vec::new(),
+            slack: 1.0,
+            origin: None,
+            wrong_embedding: None,
+            input: None,
+            start: None,
+        }
     }
 
     /// Takes one part, in the order of [`crate::beside::Beside::run`].
@@ -68,14 +82,15 @@ impl<'a> Judge<'a> {
             // what every part alone does not show, a run of its own is made for
             Part::EndToEnd => return,
         };
-        let judged: BTreeMap<Site, Judged> = port
+        let mut judged: BTreeMap<Site, Judged> = port
             .keys()
             .map(|&site| {
                 let own = row_errors(site, &lanes[1], &lanes[0]);
                 let errors = row_errors(site, &lanes[0], port);
-                (site, Judged { errors, bound: bound(site, own.into_iter()) })
+                (site, Judged { site, errors, bound: bound(site, own.into_iter()) })
             })
             .collect();
+        self.slack = self.slack.max(loosen(&mut judged));
         let row = part_row(name, &judged);
         if row.is_out() && (self.origin.is_none() || name == PartName::Embedding) {
             let origin = self.origin(name, lanes, port, &judged);
@@ -107,7 +122,7 @@ impl<'a> Judge<'a> {
             input: start.input.expect("the embedding came last"),
             choice: start.choice,
         });
-        (Sweep { parts: self.parts, origin: self.wrong_embedding.or(self.origin) }, start)
+        (Sweep { parts: self.parts, origin: self.wrong_embedding.or(self.origin), slack: self.slack }, start)
     }
 
     fn origin(
@@ -123,7 +138,7 @@ impl<'a> Judge<'a> {
         let first = |site: &Site| judged[site].first().expect("an origin is out of bound");
         let site = *sites.iter().min_by_key(|site| first(site)).expect("something is out of bound");
         let (of_site, position) = (&judged[&site], first(&site));
-        let is_out: Vec<bool> = of_site.errors.iter().map(|&error| is_out(error, of_site.bound)).collect();
+        let is_out: Vec<bool> = (0..of_site.errors.len()).map(|row| of_site.is_out(row)).collect();
         let rows: Vec<usize> = (0..is_out.len()).filter(|&row| is_out[row]).collect();
         let errors: Vec<f64> = rows.iter().map(|&row| of_site.errors[row]).collect();
         let of_experts = matches!(site, Site::ExpertOut | Site::TopkWeights | Site::Routed);
@@ -140,7 +155,7 @@ impl<'a> Judge<'a> {
             site,
             position,
             error: of_site.errors[position],
-            bound: of_site.bound,
+            bound: of_site.bound + of_angles(site, position),
             pattern: classify(&is_out, &facts),
             rows_out: rows.len(),
             in_one_call: None,
@@ -155,15 +170,35 @@ impl<'a> Judge<'a> {
 }
 
 impl Judged {
-    fn first(&self) -> Option<usize> {
-        self.errors.iter().position(|&error| is_out(error, self.bound))
+    fn is_out(&self, row: usize) -> bool {
+        is_row_out(self.site, row, self.errors[row], self.bound)
     }
 
-    /// The largest error over the bound.
-    fn share(&self) -> f64 {
-        let worst = worst(self.errors.iter().copied());
-        if worst == 0.0 && self.bound == 0.0 { 0.0 } else { worst / self.bound }
+    fn first(&self) -> Option<usize> {
+        (0..self.errors.len()).find(|&row| self.is_out(row))
     }
+
+    /// The largest error of a row over what the row is allowed.
+    fn share(&self) -> f64 {
+        let share = |(row, &error): (usize, &f64)| match self.bound + of_angles(self.site, row) {
+            none if none == 0.0 && error == 0.0 => 0.0,
+            allowed => error / allowed,
+        };
+        worst(self.errors.iter().enumerate().map(share))
+    }
+}
+
+/// Where queries or keys are off by their angles and still right, what is made of them may be off as many
+/// times more than by rounding alone: errors this small add up. Gives that number, at least 1.
+fn loosen(judged: &mut BTreeMap<Site, Judged>) -> f64 {
+    let turned = [Site::QRope, Site::KRope].into_iter().filter_map(|site| judged.get(&site));
+    let right = turned.filter(|judged| judged.first().is_none());
+    let times = right.map(|judged| worst(judged.errors.iter().copied()) / judged.bound);
+    let slack = worst(times).max(1.0);
+    for (_, judged) in judged.iter_mut().filter(|(site, _)| **site > Site::KRope) {
+        judged.bound *= slack;
+    }
+    slack
 }
 
 fn part_row(part: PartName, judged: &BTreeMap<Site, Judged>) -> PartRow {
@@ -192,7 +227,7 @@ fn evidence(judged: &BTreeMap<Site, Judged>, origins: &[Site]) -> Vec<SiteRow> {
             site,
             error_max: worst(judged.errors.iter().copied()),
             bound: judged.bound,
-            rows_out: judged.errors.iter().filter(|&&error| is_out(error, judged.bound)).count(),
+            rows_out: (0..judged.errors.len()).filter(|&row| judged.is_out(row)).count(),
             first: judged.first(),
             origin: origins.contains(&site),
         })
@@ -219,7 +254,8 @@ impl Carriers<'_> {
     fn parts_out(&self, width: usize) -> Array2<bool> {
         let own = part_errors(self.site, &self.lanes[1], &self.lanes[0], width);
         let bound = bound(self.site, own.iter().copied());
-        part_errors(self.site, &self.lanes[0], self.port, width).mapv(|error| is_out(error, bound))
+        let errors = part_errors(self.site, &self.lanes[0], self.port, width);
+        Array2::from_shape_fn(errors.dim(), |at| is_row_out(self.site, at.0, errors[at], bound))
     }
 
     fn heads(&self) -> Option<Which> {

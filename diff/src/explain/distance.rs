@@ -59,8 +59,8 @@ impl Distance {
     }
 }
 
-/// The error of each row of a site. Of the router's choice it is 1 where another set was chosen than the lane's,
-/// and neither a tie nor the difference of the two sides' router logits can be why; else 0.
+/// The error of each row of a site. Of the router's choice it is 1 where another set was chosen than the
+/// lane's, and neither a tie nor the difference of the two sides' router logits can be why; else 0.
 pub(crate) fn errors(site: Site, lane: &SiteRows, port: &SiteRows) -> Vec<f64> {
     let (ours, theirs) = (&lane[&site], &port[&site]);
     assert_eq!(ours.dim(), theirs.dim(), "the ledgers checked shapes");

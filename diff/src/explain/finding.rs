@@ -22,7 +22,8 @@ pub struct Finding {
     pub without_effect: Vec<String>,
     /// Where maps were tried.
     pub maps_at: Option<MapsAt>,
-    /// RMS over rows of the relative error of the port's logits end to end, forced onto the reference's experts.
+    /// RMS over rows of the relative error of the port's logits end to end, forced onto the reference's
+    /// experts.
     #[serde(with = "number")]
     pub end_to_end: f64,
     /// Passes of the reference over the checkpoint; the port ran each layer as often.
@@ -37,6 +38,8 @@ pub struct Finding {
 pub enum Outcome {
     /// The port is at the honest level.
     NothingToExplain,
+    /// Each layer by itself is at the honest level, and the logits end to end are not.
+    BetweenLayers,
     /// The first hypothesis explains the divergence.
     Bugs,
     /// No bug does, and a map of rows does.

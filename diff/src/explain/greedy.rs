@@ -74,8 +74,9 @@ impl Search {
     /// Each of the best of one size with each other bug that may mend what it leaves, as far as both can be
     /// planted; each set once.
     ///
-    /// The first wrong place of a part has right inputs. Of the bugs that are still missing, one must act there
-    /// first: a bug that acts later leaves it wrong, and one that acts before makes wrong what is right.
+    /// The first wrong place of a part has right inputs. Of the bugs that are still missing, one must act
+    /// there first: a bug that acts later leaves it wrong, and one that acts before makes wrong what is
+    /// right.
     fn next(&self, size: usize, trials: &Trials<'_>) -> Vec<Vec<String>> {
         let of_size = |size: usize| self.tried.iter().filter(move |trial| trial.bugs.len() == size);
         let mut by_mending: Vec<&Trial> = of_size(size - 1).collect();

@@ -137,8 +137,8 @@ impl Halves {
         Ok((words, self.residual(|rows| rows.select(Axis(1), &channels))))
     }
 
-    /// An orthogonal map of `width` channels, one for all blocks of them: of all, the one that brings the rows
-    /// nearest (Procrustes): `U Vᵀ` of the singular value decomposition of `oursᵀ theirs`.
+    /// An orthogonal map of `width` channels, one for all blocks of them: the one that brings the rows
+    /// nearest (Procrustes), `U Vᵀ` of the singular value decomposition of `oursᵀ theirs`.
     fn orthogonal(&self, width: usize) -> Result<(String, f64), String> {
         let cut = |rows: &Array2<f64>| {
             let samples = rows.len() / width;
@@ -156,8 +156,8 @@ impl Halves {
         Ok((format!("turned by an orthogonal map of {width} channels"), self.residual(apply)))
     }
 
-    /// Expert ids under other names: each of the reference's is the one of the port's that is most often chosen
-    /// where it is. The residual is the share of rows with another set.
+    /// Expert ids under other names: each of the reference's is the one of the port's that is most often
+    /// chosen where it is. The residual is the share of rows with another set.
     fn ids(&self, experts: usize) -> Result<(String, f64), String> {
         let mut together = Array2::<usize>::zeros((experts, experts));
         for (ours, theirs) in self.fit[0].rows().into_iter().zip(self.fit[1].rows()) {
@@ -211,4 +211,121 @@ fn is_permutation(from: &[usize]) -> Result<(), String> {
 fn listed(items: &[usize]) -> String {
     let shown: Vec<String> = items.iter().take(ITEMS_SHOWN).map(usize::to_string).collect();
     shown.join(", ") + if items.len() > ITEMS_SHOWN { ", …" } else { "" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+    use rstest::rstest;
+
+    /// Two heads of 4, 3 experts.
+    fn config() -> ModelConfig {
+        let text = r#"{"model_type": "kolibri1", "hidden_size": 8, "num_hidden_layers": 1,
+            "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 4, "vocab_size": 5,
+            "rms_norm_eps": 1e-6, "hidden_act": "silu", "sliding_window": 3, "rope_theta": 10000.0,
+            "layer_types": ["sliding_attention"], "num_experts": 3, "num_experts_per_tok": 2,
+            "moe_intermediate_size": 2, "shared_expert_intermediate_size": 2}"#;
+        spec::config_file::parse(std::path::Path::new("config.json"), text).expect("a config")
+    }
+
+    fn rows(count: usize, width: usize) -> Array2<f32> {
+        let mut random = ChaCha8Rng::seed_from_u64(7);
+        Array2::from_shape_simple_fn((count, width), || random.random_range(-1.0_f32..1.0))
+    }
+
+    /// What one map found of the port's rows, which are made of the reference's by `port`.
+    fn found(
+        map: &str,
+        site: Site,
+        ours: &Array2<f32>,
+        port: impl Fn(&Array2<f32>) -> Array2<f32>,
+    ) -> Result<(String, f64), String> {
+        let theirs = port(ours);
+        let mut all = all(site, &config(), ours.view(), theirs.view()).into_iter();
+        all.find(|tried| tried.map == map).expect("it makes sense at this site").found
+    }
+
+    /// The planes of each head's first two and last two channels turned by an angle of their own.
+    fn turned(rows: &Array2<f32>) -> Array2<f32> {
+        let mut out = rows.clone();
+        for (from, mut to) in rows.rows().into_iter().zip(out.rows_mut()) {
+            for plane in 0..4 {
+                let (sin, cos) = (1.0 + (plane % 2) as f32).sin_cos();
+                let (a, b) = (from[2 * plane], from[2 * plane + 1]);
+                to[2 * plane] = a * cos - b * sin;
+                to[2 * plane + 1] = a * sin + b * cos;
+            }
+        }
+        out
+    }
+
+    #[rstest]
+    #[case::factor("a factor", Site::Q, |x: &Array2<f32>| x * 0.25, "times 0.250000")]
+    #[case::sign("a factor", Site::MoeNorm, |x: &Array2<f32>| -x, "with the sign flipped")]
+    #[case::heads("a permutation of heads", Site::Q,
+        |x: &Array2<f32>| x.select(Axis(1), &[4, 5, 6, 7, 0, 1, 2, 3]), "in the order 1, 0")]
+    #[case::each_head(
+        "an orthogonal map of each head",
+        Site::V,
+        turned,
+        "turned by an orthogonal map of 4 channels"
+    )]
+    #[case::whole("an orthogonal map", Site::MoeNorm, turned, "turned by an orthogonal map of 8 channels")]
+    #[case::channels("a factor per channel", Site::MoeNorm,
+        |x: &Array2<f32>| x * &Array1::from_iter((0..8_u8).map(f32::from)),
+        "each channel times a number of its own, 0.0000 to 7.0000")]
+    fn a_map_that_was_applied_is_recovered(
+        #[case] map: &str,
+        #[case] site: Site,
+        #[case] port: fn(&Array2<f32>) -> Array2<f32>,
+        #[case] words: &str,
+    ) {
+        let (said, left) = found(map, site, &rows(40, 8), port).expect("tried");
+        assert_eq!(said, words);
+        assert!(left < 1e-6, "{left}");
+        // what was not applied does not fit
+        let (_, left) = found("a factor", site, &rows(40, 8), |_| rows(41, 8).slice(s![1.., ..]).to_owned())
+            .expect("tried");
+        assert!(left > 0.5, "{left}");
+    }
+
+    #[test]
+    fn a_permutation_of_experts_is_recovered_from_their_logits() {
+        let exchanged = |x: &Array2<f32>| x.select(Axis(1), &[2, 0, 1]);
+        let (said, left) =
+            found("a permutation of experts", Site::RouterLogits, &rows(8, 3), exchanged).unwrap();
+        assert_eq!((said.as_str(), left), ("in the order 2, 0, 1", 0.0));
+    }
+
+    #[test]
+    fn expert_ids_under_other_names_are_recovered() {
+        let sets = [[0.0, 1.0], [1.0, 2.0], [2.0, 0.0]];
+        let ours = Array2::from_shape_fn((12, 2), |(row, item)| sets[row / 2 % 3][item]);
+        let renamed = |x: &Array2<f32>| x.mapv(|id| (id + 1.0) % 3.0);
+        let (said, left) = found("a permutation of expert ids", Site::ShadowChoice, &ours, renamed).unwrap();
+        assert_eq!((said.as_str(), left), ("with expert 0 as 1, 1 as 2, 2 as 0", 0.0));
+    }
+
+    #[test]
+    fn an_orthogonal_map_of_more_channels_than_rows_is_not_tried() {
+        // 14 rows, of which 7 are fitted on
+        let refused = found("an orthogonal map", Site::MoeNorm, &rows(14, 8), turned).unwrap_err();
+        assert_eq!(refused, "7 rows to fit it on, and it needs 8");
+    }
+
+    #[rstest]
+    #[case::nan(40, "a row is not finite")]
+    #[case::one_row(1, "one row is too few to fit and judge")]
+    fn nothing_is_fitted_to_what_cannot_be_judged(#[case] count: usize, #[case] why: &str) {
+        let refused = found("any map", Site::Q, &rows(count, 8), |x| x * f32::NAN).unwrap_err();
+        assert_eq!(refused, why);
+    }
+
+    #[test]
+    fn heads_that_are_nearest_to_themselves_are_no_permutation() {
+        let refused = found("a permutation of heads", Site::Q, &rows(40, 8), |x| x * 1.1).unwrap_err();
+        assert_eq!(refused, "each is nearest to itself");
+    }
 }

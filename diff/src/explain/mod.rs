@@ -1,15 +1,16 @@
 //! Which known bug makes the port's divergence vanish; where none does, which simple map.
 //!
-//! Input: a bench, a port, a sequence. Output: a [`Finding`]: every bug that the reference can have, planted in
-//! a lane of its own and ranked by how far the port is from that lane, then bugs together, then maps of rows.
-//! The reference runs each lane's layers on its correct lane's input and experts, so one pass tries all bugs
-//! and no layer's divergence is that of an earlier layer.
+//! Input: a bench, a port, a sequence. Output: a [`Finding`]: every bug that the reference can have, planted
+//! in a lane of its own and ranked by how far the port is from that lane, then bugs together, then maps of
+//! rows. The reference runs each lane's layers on its correct lane's input and experts, so one pass tries all
+//! bugs and no layer's divergence is that of an earlier layer.
 //!
 //! How far a hypothesis is from the port ([`finding::Hypothesis`]): per part of the model and site, the RMS
-//! over rows of the relative L2 error; its *residual* is the largest. Hypotheses are ranked by *orders*: by how
-//! many orders of magnitude a row is beyond the honest level, on average over rows, sites and parts. A rounding
-//! that falls to the other side in a few rows costs a bug next to nothing there, while it may be all of the
-//! residual. The honest level of a place is what the correct rewrites of the reference move it by.
+//! over rows of the relative L2 error; its *residual* is the largest. Hypotheses are ranked by *orders*: by
+//! how many orders of magnitude a row is beyond the honest level, on average over rows, sites and parts. A
+//! rounding that falls to the other side in a few rows costs a bug next to nothing there, while it may be all
+//! of the residual. The honest level of a place is what the correct rewrites of the reference move it by,
+//! times [`HONEST_FACTOR`].
 //!
 //! Absent on purpose: where the port is wrong, which bisection says; what any bug is, which the bench knows.
 

@@ -8,8 +8,8 @@ use spec::Site;
 pub(crate) const JUDGED: [Site; 5] =
     [Site::AttnBranch, Site::RouterLogits, Site::ShadowChoice, Site::TopkWeights, Site::MoeBranch];
 
-/// Sites of a layer on the way there. A bug that mends one of these is worth trying together with others, even
-/// where a second bug keeps what is judged as wrong as it was.
+/// Sites of a layer on the way there. A bug that mends one of these is worth trying together with others,
+/// even where a second bug keeps what is judged as wrong as it was.
 pub(crate) const HINTS: [Site; 8] = [
     Site::AttnNorm,
     Site::V,

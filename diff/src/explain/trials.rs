@@ -64,7 +64,8 @@ impl Trial {
         first
     }
 
-    /// The orders by which it mends places, also those that are not judged; what it makes worse counts nothing.
+    /// The orders by which it mends places, also those that are not judged; what it makes worse does not
+    /// count.
     pub(crate) fn mends(&self, base: &Trial) -> f64 {
         let gain =
             |(place, distance): (&Place, &Distance)| (base.at[place].orders - distance.orders).max(0.0);

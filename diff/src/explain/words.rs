@@ -25,8 +25,13 @@ pub(crate) fn finding(
     let explained = search.best_explains();
     let maps_at = maps.map(maps_at);
     let map = maps_at.as_ref().and_then(|maps| Some((maps, maps.fit()?)));
+    let end_to_end = trials.end_to_end.expect("every pass ends with it");
+    // each part may add what is honest
+    let parts = question.port.config().num_layers() + 2;
+    let ends_are_honest = end_to_end.rms <= parts as f64 * end_to_end.bound;
     let outcome = match (base.is_honest(), explained, map) {
-        (true, ..) => Outcome::NothingToExplain,
+        (true, ..) if ends_are_honest => Outcome::NothingToExplain,
+        (true, ..) => Outcome::BetweenLayers,
         (_, true, _) => Outcome::Bugs,
         (.., Some(_)) => Outcome::Map,
         _ => Outcome::Unexplained,
@@ -36,6 +41,12 @@ pub(crate) fn finding(
         Outcome::NothingToExplain => {
             format!("nothing to explain: agrees with the reference to {}", short(base.residual))
         }
+        Outcome::BetweenLayers => format!(
+            "each layer by itself agrees with the reference to {}, but the logits end to end are {} away: what \
+             is wrong is between layers, which bisection searches",
+            short(base.residual),
+            short(end_to_end.rms)
+        ),
         Outcome::Bugs => by_bugs(search.best().expect("it explains"), &hypotheses),
         Outcome::Map => {
             let (maps, (fit, residual)) = map.expect("this outcome is of a map");
@@ -57,7 +68,7 @@ pub(crate) fn finding(
         hypotheses,
         without_effect: search.idle,
         maps_at,
-        end_to_end: trials.end_to_end.map_or(f64::NAN, |distance| distance.rms),
+        end_to_end: end_to_end.rms,
         passes: trials.passes,
         lanes: trials.lanes,
     }
@@ -115,7 +126,7 @@ fn by_bugs(best: &Trial, all: &[Hypothesis]) -> String {
         .map(|names| format!("`{names}`"))
         .collect();
     if !as_well.is_empty() {
-        sentence += &format!("; so does {} explain it", as_well.join(", "));
+        sentence += &format!("; so it does if {}", as_well.join(", or "));
     }
     if let Some(next) = others.iter().find(|other| !other.explains) {
         sentence += &format!("; next best {}", beside(next, first.residual));
@@ -126,10 +137,12 @@ fn by_bugs(best: &Trial, all: &[Hypothesis]) -> String {
 fn unexplained(base: &Hypothesis, all: &[Hypothesis], maps: Option<&MapsAt>) -> String {
     let mut sentence =
         format!("nothing explains it: {} away from the reference at {}", short(base.residual), base.at);
-    if let Some(closest) = all.first() {
-        let names = closest.bugs.join(" + ");
-        sentence +=
-            &format!("; closest `{names}`, which leaves {} at {}", short(closest.residual), closest.at);
+    match all.first() {
+        Some(closest) if closest.orders < base.orders => {
+            let (names, left) = (closest.bugs.join(" + "), short(closest.residual));
+            sentence += &format!("; closest `{names}`, which leaves {left} at {}", closest.at);
+        }
+        _ => sentence += "; no known bug brings it nearer",
     }
     if let Some((maps, best)) = maps.and_then(|maps| Some((maps, maps.tried.first()?)))
         && let Some(left) = best.residual

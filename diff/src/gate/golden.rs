@@ -2,7 +2,7 @@
 //!
 //! Input: a safetensors file with `tokens` `[T]`, and per layer `l` `attn_branch.l`, `moe_branch.l` `[T, H]`
 //! and
-//! `choice.l` `[T, k]` (fixtures/README.md). Absent on purpose: making such a file.
+//! `choice.l` `[T, k]`, and `logits` `[T, V]` (fixtures/README.md). Absent on purpose: making such a file.
 
 use super::finding::Measurement;
 use crate::bench::{Bench, Lane};
@@ -21,6 +21,8 @@ use std::path::Path;
 #[derive(Debug)]
 pub struct Golden {
     case: Case,
+    /// `[T, V]`.
+    logits: Array2<f32>,
     /// SHA-256 of the file.
     pub sha256: String,
     /// By layer: attention branch, MoE branch, choices.
@@ -59,22 +61,23 @@ impl Golden {
         let tokens: Vec<TokenId> = tokens.into_iter().map(|id| TokenId(id as u32)).collect();
         let case = Case::new("golden", tokens)?;
         case.check_vocabulary(config)?;
+        let rows = |name: String, site: Site| -> Result<Array2<f32>> {
+            let tensor = find(&name)?;
+            let shape = (case.len(), site.width(config));
+            let values = numbers(&tensor).filter(|_| tensor.shape() == [shape.0, shape.1]);
+            let values = values.ok_or_else(|| {
+                refuse(&name, format!("numbers of shape {shape:?}"), format!("{:?}", tensor.shape()))
+            })?;
+            Ok(Array2::from_shape_vec(shape, values).expect("the shape was checked"))
+        };
         let mut layers = Vec::new();
         for layer in config.layer_ids() {
-            let mut of_layer = Vec::new();
-            for (site, prefix) in SITES {
-                let name = format!("{prefix}.{layer}");
-                let tensor = find(&name)?;
-                let shape = (case.len(), site.width(config));
-                let values = numbers(&tensor).filter(|_| tensor.shape() == [shape.0, shape.1]);
-                let values = values.ok_or_else(|| {
-                    refuse(&name, format!("numbers of shape {shape:?}"), format!("{:?}", tensor.shape()))
-                })?;
-                of_layer.push(Array2::from_shape_vec(shape, values).expect("the shape was checked"));
-            }
+            let of = |(site, prefix)| rows(format!("{prefix}.{layer}"), site);
+            let of_layer = SITES.into_iter().map(of).collect::<Result<Vec<_>>>()?;
             layers.push(<[_; 3]>::try_from(of_layer).expect("three sites"));
         }
-        Ok(Self { case, sha256: hash::of_bytes(&bytes), layers })
+        let logits = rows("logits".into(), Site::Logits)?;
+        Ok(Self { logits, case, sha256: hash::of_bytes(&bytes), layers })
     }
 
     /// How many tokens were recorded.
@@ -96,7 +99,12 @@ impl Golden {
             SITES.iter().for_each(|(site, _)| ledger.expect(Some(layer), *site));
         }
         ledger.expect(None, Site::Logits);
-        let lane = LaneSums { sums: vec![[(0.0, 0.0); 2]; config.num_layers()], sets: 0, nll: Vec::new() };
+        let lane = LaneSums {
+            sums: vec![[(0.0, 0.0); 2]; config.num_layers()],
+            logits: (0.0, 0.0),
+            sets: 0,
+            nll: Vec::new(),
+        };
         let mut recorder = GoldenRecorder { ledger, golden: self, lanes: vec![lane; mutants.len()] };
         let run = Run {
             case: &self.case,
@@ -142,6 +150,8 @@ struct GoldenRecorder<'a> {
 struct LaneSums {
     /// By layer and branch: squared difference and squared norm.
     sums: Vec<[(f64, f64); 2]>,
+    /// The same of the logits.
+    logits: (f64, f64),
     /// Rows whose sets differ.
     sets: usize,
     nll: Vec<f64>,
@@ -157,6 +167,7 @@ impl Recorder for GoldenRecorder<'_> {
         let lane = &mut self.lanes[at.run];
         let Some(LayerId(layer)) = at.layer else {
             lane.nll.extend(logits::next_token_nll(&self.golden.case.tokens, at.rows.start, found));
+            add(&mut lane.logits, self.golden.logits.slice(s![at.rows.clone(), ..]), found);
             return Ok(());
         };
         let index = SITES.iter().position(|(site, _)| *site == at.site).expect("the ledger refuses others");
@@ -166,13 +177,17 @@ impl Recorder for GoldenRecorder<'_> {
             lane.sets += rows.filter(|(expected, found)| !router::same_set(*expected, *found)).count();
             return Ok(());
         }
-        let (difference, norm) = &mut lane.sums[layer][index];
-        ndarray::Zip::from(expected).and(found).for_each(|&expected, &found| {
-            *difference += (f64::from(found) - f64::from(expected)).powi(2);
-            *norm += f64::from(expected).powi(2);
-        });
+        add(&mut lane.sums[layer][index], expected, found);
         Ok(())
     }
+}
+
+/// Adds rows to a squared difference and a squared norm.
+fn add((difference, norm): &mut (f64, f64), expected: ArrayView2<'_, f32>, found: ArrayView2<'_, f32>) {
+    ndarray::Zip::from(expected).and(found).for_each(|&expected, &found| {
+        *difference += (f64::from(found) - f64::from(expected)).powi(2);
+        *norm += f64::from(expected).powi(2);
+    });
 }
 
 impl LaneSums {
@@ -187,6 +202,8 @@ impl LaneSums {
         }
         let rows = tokens * self.sums.len();
         measured.push(Measurement::new("anchor.golden", "sets", rows, self.sets as f64));
+        let (difference, norm) = self.logits;
+        measured.push(Measurement::new("anchor.golden", "logits", tokens, (difference / norm).sqrt()));
         GoldenLane { measured, nll: self.nll }
     }
 }

@@ -1,12 +1,12 @@
 //! The matrix: every planted bug and every correct rewrite of the catalogue against every check.
 //!
 //! Inputs: a [`Bench`], a gate file's limits, one sequence. Output: a [`Sheet`]: which bug is caught by which
-//! leg, by what margin; which is missed, which cannot do anything here, which crashed; and whether a check fires
-//! on a correct rewrite. Everything is measured by the gate's own code and judged by the limits of the run
-//! without a bug. All bugs of the reference go through one pass, in lanes.
+//! leg, by what margin; which is missed, which cannot do anything here, which crashed; and whether a check
+//! fires on a correct rewrite. Everything is measured by the gate's own code and judged by the limits of the
+//! run without a bug. All bugs of the reference go through one pass, in lanes.
 //!
-//! Absent on purpose: sets of text, and the bindings of a gate file, which say what a bug *must* fire; here it is
-//! measured what it does fire.
+//! Absent on purpose: sets of text, and the bindings of a gate file, which say what a bug *must* fire; here
+//! it is measured what it does fire.
 
 mod sheet;
 
@@ -230,7 +230,8 @@ fn damage(gate: &Gate, planted: &Planted, lane: &GoldenLane, correct: &GoldenLan
     cells.into_iter().next().map(|cell| Cell { leg: planted.id.clone(), ..cell })
 }
 
-/// One cell per check: the worst of the legs that fired and pass without the bug, else the worst of the others.
+/// One cell per check: the worst of the legs that fired and pass without the bug, else the worst of the
+/// others.
 fn judge_cells(gate: &Gate, with: &[Measurement], without: &[Measurement], cells: &mut Vec<Cell>) {
     let without = judge_all(without, gate, None);
     for finding in judge_all(with, gate, None) {

@@ -1,4 +1,5 @@
-//! What a run of the catalogue found, as it is serialised: [`Sheet`] of one checkpoint, [`Matrix`] of several.
+//! What a run of the catalogue found, as it is serialised: [`Sheet`] of one checkpoint, [`Matrix`] of
+//! several.
 //!
 //! Absent on purpose: tables (`reports`), and running anything.
 
@@ -187,7 +188,8 @@ impl Matrix {
         order
     }
 
-    /// Of the rows that some checkpoint exercises: caught, and caught or missed or crashed. Rewrites do not count.
+    /// Of the rows that some checkpoint exercises: caught, and caught or missed or crashed. Rewrites do not
+    /// count.
     pub fn score(&self) -> (usize, usize) {
         let overall = self.overall();
         let count =
@@ -195,7 +197,8 @@ impl Matrix {
         (count(&[Outcome::Caught]), count(&[Outcome::Caught, Outcome::Missed, Outcome::Crashed]))
     }
 
-    /// By check, the bug that it caught by the largest margin: id, leg, margin, checkpoint; `None`: it caught none.
+    /// By check, the bug that it caught by the largest margin: id, leg, margin, checkpoint; `None`: it caught
+    /// none.
     pub fn strongest(&self) -> BTreeMap<&str, Option<(&str, &Cell, &str)>> {
         let mut strongest: BTreeMap<&str, Option<(&str, &Cell, &str)>> = BTreeMap::new();
         for sheet in &self.sheets {
@@ -214,8 +217,8 @@ impl Matrix {
         strongest
     }
 
-    /// Checks whose strongest bug is under [`WEAK`] times their limit, or that caught none. Beside a limit of 0
-    /// nothing is weak: the margin is then a count.
+    /// Checks whose strongest bug is under [`WEAK`] times their limit, or that caught none. Beside a limit of
+    /// 0 nothing is weak: the margin is then a count.
     pub fn weak_checks(&self) -> Vec<&str> {
         let is_weak = |best: &Option<(&str, &Cell, &str)>| {
             best.is_none_or(|(_, cell, _)| cell.margin < WEAK && cell.limit != 0.0)

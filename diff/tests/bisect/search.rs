@@ -151,6 +151,38 @@ fn bounds_come_from_the_reference_in_f64(#[case] times: f32, #[case] wrong: bool
     assert_eq!(finding.is_wrong(), wrong, "{}", finding.sentence);
 }
 
+/// One unit in the last place of 1, as many times as the position.
+fn units(row: &Row, site: Site) -> f32 {
+    if row.site == site { f32::EPSILON * row.position as f32 } else { 0.0 }
+}
+
+/// Rows are `[1, 2]`, so that n units are n / sqrt(5) of them; what is allowed is 4 units, and after RoPE one
+/// more a position. Twice the position stays below that everywhere, and attention may be off likewise: at
+/// position 11 its 11 / sqrt(5) = 4.9 units are within 4 times 22 / sqrt(5) / 4.
+fn angles(row: &Row, values: &mut [f32]) {
+    values[0] += 2.0 * units(row, Site::QRope) + units(row, Site::AttnOut);
+}
+
+/// The same of attention alone: from position 9 on, 9 / sqrt(5) > 4.
+fn attention(row: &Row, values: &mut [f32]) {
+    values[0] += units(row, Site::AttnOut);
+}
+
+/// Four times the position is more than is allowed from position 6 on: 24 / sqrt(5) = 10.7 > 4 + 6.
+fn wide_angles(row: &Row, values: &mut [f32]) {
+    values[0] += 4.0 * units(row, Site::QRope);
+}
+
+#[rstest]
+#[case::angles(angles, None)]
+#[case::wide_angles(wide_angles, Some((Site::QRope, 6)))]
+#[case::attention_without_them(attention, Some((Site::AttnOut, 9)))]
+fn rounded_angles_are_no_defect(#[case] defect: crate::fake::Edit, #[case] expected: Option<(Site, usize)>) {
+    let (finding, _folder) = found(&Fake::new(defect));
+    let origin = finding.origin.as_ref().map(|origin| (origin.site, origin.position));
+    assert_eq!(origin, expected, "{}", finding.sentence);
+}
+
 /// What the port keeps from one layer to the next, in later calls: no layer alone has it.
 fn kept_between_layers(row: &Row, values: &mut [f32]) {
     let after = row.layer == Some(1) && row.site == Site::LayerOut || row.site == Site::Logits;

@@ -29,6 +29,7 @@ pub const ROWS: &[Mutant] = &[
     Mutant::new("renorm_topk", Stage::Router, "the k weights are divided by their sum")
         .rows(&["R04"])
         .seen_in(&[PUBLISHED, "mlxcel#391", "torchtitan#1448", "HabanaAI/vllm-fork#72", "sglang#35160"])
+        .needs(&[Need::RawWeights])
         .port(&[Step::TopkWeights], || Box::new(router::Renormalised)),
     Mutant::new("route_scale_2826", Stage::Router, "the k weights are multiplied by 2.826")
         .rows(&["R05"])

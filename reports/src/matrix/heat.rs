@@ -7,6 +7,10 @@ use diff::gate::record::WEAK;
 use diff::matrix::{Cell, Matrix, Sheet};
 use maud::{Markup, html};
 
+const CAPTION: &str = "How many times its limit each check reached on each bug, as a power of ten. \
+                       Empty: the check ran and did not fire. A dash: it was not run on that side. \
+                       Dashed: it fired under ten times its limit.";
+
 /// The whole file.
 pub fn document(matrix: &Matrix) -> String {
     let title = "Planted bugs and checks";
@@ -22,15 +26,18 @@ pub fn document(matrix: &Matrix) -> String {
             @for (index, sheet) in matrix.sheets.iter().enumerate() {
                 section id={ "margins-" (index) } {
                     h2 { "Margins on " (sheet.checkpoint.name) }
-                    p {
-                        "How many times its limit each check reached on each bug, as a power of ten. Empty: the check ran "
-                        "and did not fire. A dash: it was not run on that side. Dashed: it fired under ten times its limit."
-                    }
+                    p { (CAPTION) }
                     (heat(sheet))
                 }
             }
-            section id="rows" { h2 { "Rows" } (table(&tables::rows(matrix))) }
-            section id="strongest" { h2 { "The strongest bug of each check" } (table(&tables::strongest(matrix))) }
+            section id="rows" {
+                h2 { "Rows" }
+                (table(&tables::rows(matrix)))
+            }
+            section id="strongest" {
+                h2 { "The strongest bug of each check" }
+                (table(&tables::strongest(matrix)))
+            }
         },
     )
 }

@@ -1,7 +1,7 @@
 //! The matrix of planted bugs and checks as Markdown, CSV, JSON, HTML, and for a terminal.
 //!
-//! Input: a [`Matrix`]. Outputs: whole documents as text. Absent on purpose: what is caught and what is missed,
-//! which the matrix says.
+//! Input: a [`Matrix`]. Outputs: whole documents as text. Absent on purpose: what is caught and what is
+//! missed, which the matrix says.
 
 mod heat;
 mod tables;

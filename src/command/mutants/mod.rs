@@ -1,5 +1,7 @@
 //! `assay mutants`: the catalogue, and the matrix of what each check catches.
 
+mod processes;
+
 use super::{checkpoint, judged, to_json, write_new};
 use crate::bench::Workbench;
 use crate::cli::{Mutants, MutantsList, MutantsRun, MutantsShow, MutantsVerb};
@@ -13,7 +15,7 @@ use spec::{Case, Error, Result, config_file};
 use std::path::Path;
 
 /// What the committed fixtures showed: a matrix of three checkpoints, made by `assay mutants run`.
-pub const MEASURED: &str = include_str!("../../mutants/measured.json");
+pub const MEASURED: &str = include_str!("../../../mutants/measured.json");
 
 /// Carries out one verb; gives the exit code.
 pub fn run(arguments: &Mutants, out: &mut String) -> Result<u8> {
@@ -80,10 +82,11 @@ fn matrix(arguments: &MutantsRun, out: &mut String) -> Result<u8> {
         spec::output::refuse_taken(path)?;
     }
     let mut progress = Phases::new();
+    let rows: Vec<&Planted> = rows.iter().filter(|row| wanted(row)).collect();
     let sheets = arguments
         .checkpoints
         .iter()
-        .map(|dir| sheet(dir, arguments, &wanted, &mut progress))
+        .map(|dir| sheet(dir, arguments, &rows, &mut progress))
         .collect::<Result<Vec<Sheet>>>()?;
     drop(progress);
     let whole = stage.is_none() && arguments.only.is_empty();
@@ -103,12 +106,7 @@ fn matrix(arguments: &MutantsRun, out: &mut String) -> Result<u8> {
     Ok(if failed { exit::FAIL } else { 0 })
 }
 
-fn sheet(
-    dir: &Path,
-    arguments: &MutantsRun,
-    wanted: &dyn Fn(&Planted) -> bool,
-    progress: &mut Phases,
-) -> Result<Sheet> {
+fn sheet(dir: &Path, arguments: &MutantsRun, rows: &[&Planted], progress: &mut Phases) -> Result<Sheet> {
     let bench = Workbench::open(dir, arguments.threads.map(std::num::NonZero::get), None)?;
     let config = config_file::read(dir)?;
     let known: Vec<String> = planted(&bench).into_iter().map(|planted| planted.id).collect();
@@ -125,8 +123,15 @@ fn sheet(
         gate: &gate,
         case: &case,
         golden: golden.as_ref(),
-        wanted,
+        wanted: &|row| rows.iter().any(|wanted| wanted.id == row.id),
     };
+    let cores = std::thread::available_parallelism();
+    let jobs = arguments.jobs.or(cores.ok()).map_or(1, std::num::NonZero::get).min(rows.len());
+    if jobs > 1 {
+        // everything that can be refused has been read by now
+        drop(bench);
+        return processes::sheet(dir, rows, jobs, arguments, progress);
+    }
     diff::matrix::run(&bench, &catalogue, progress)
 }
 
