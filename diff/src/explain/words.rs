@@ -42,8 +42,8 @@ pub(crate) fn finding(
             format!("nothing to explain: agrees with the reference to {}", short(base.residual))
         }
         Outcome::BetweenLayers => format!(
-            "each layer by itself agrees with the reference to {}, but the logits end to end are {} away: what \
-             is wrong is between layers, which bisection searches",
+            "each layer by itself agrees with the reference to {}, but the logits end to end are {} away: \
+             what is wrong is between layers, which bisection searches",
             short(base.residual),
             short(end_to_end.rms)
         ),

@@ -151,7 +151,15 @@ pub const REFERENCE_CHECKS: [Check; 2] = [
             (NLL_MUTANTS[5], Group::Nll),
         ],
     ),
-    once("anchor.golden", &[("attn", Group::Golden), ("moe", Group::Golden), ("sets", Group::Golden), ("logits", Group::Golden)]),
+    once(
+        "anchor.golden",
+        &[
+            ("attn", Group::Golden),
+            ("moe", Group::Golden),
+            ("sets", Group::Golden),
+            ("logits", Group::Golden),
+        ],
+    ),
 ];
 
 /// Checks of docs/gate.md that this version cannot measure; a gate file lists them as not applicable.
