@@ -74,8 +74,8 @@ fn a_missed_bug_is_named_and_ends_in_1() {
 fn the_committed_matrix_has_every_row_of_the_catalogue_and_none_is_missed() {
     let text = include_str!("../mutants/measured.json");
     let matrix: diff::matrix::Matrix = serde_json::from_str(text).unwrap();
-    let names: Vec<&str> = matrix.sheets.iter().map(|sheet| sheet.checkpoint.name.as_str()).collect();
-    assert_eq!(names, ["kolibri-tiny-kjv", "pattern5", "real-layout"]);
+    assert!(matrix.whole);
+    assert_eq!(matrix.sheets[0].checkpoint.name, "kolibri-tiny-kjv");
     let overall = matrix.overall();
     for mutant in mutants::catalogue().chain(mutants::variants()) {
         let rows: Vec<_> = overall.iter().filter(|row| row.id == mutant.id).collect();

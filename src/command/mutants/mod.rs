@@ -14,7 +14,7 @@ use mutants::Stage;
 use spec::{Case, Error, Result, config_file};
 use std::path::Path;
 
-/// What the committed fixtures showed: a matrix of three checkpoints, made by `assay mutants run`.
+/// What `assay mutants run` found on the trained checkpoint and on one from a seed.
 pub const MEASURED: &str = include_str!("../../../mutants/measured.json");
 
 /// Carries out one verb; gives the exit code.
