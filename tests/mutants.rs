@@ -61,16 +61,6 @@ fn a_window_that_is_longer_than_the_text_is_not_exercised_and_no_failure() {
 }
 
 #[test]
-fn a_missed_bug_is_named_and_ends_in_1() {
-    // what bf16 rounds away of it is nothing that f32 sees, and 4 tokens show nothing end to end
-    let run = ["mutants", "run", TRAINED, "--only", "two_sink_tokens", "--tokens", "35", "--format", "md"];
-    let output = assay(&run);
-    let text = String::from_utf8(output.stdout).unwrap();
-    let missed = text.contains("1 MISSED: two\\_sink\\_tokens") || text.contains("1 MISSED: two_sink_tokens");
-    assert_eq!(output.status.code() == Some(1), missed, "{text}");
-}
-
-#[test]
 fn the_committed_matrix_has_every_row_of_the_catalogue_and_none_is_missed() {
     let text = include_str!("../mutants/measured.json");
     let matrix: diff::matrix::Matrix = serde_json::from_str(text).unwrap();
@@ -106,8 +96,8 @@ fn a_mutated_checkpoint_loads_and_differs_where_the_bug_is() {
     let target = folder.path().join("exchanged");
     let target = target.to_str().unwrap();
     stdout(&["mutate", TRAINED, "--mutant", "layers_exchanged", "-o", target]);
-    let sha = |checkpoint: &str| json(&["inspect", checkpoint, "--json"])["weights_sha256"].clone();
-    assert_ne!(sha(target), sha(TRAINED));
+    let sha = |checkpoint: &str| json(&["inspect", checkpoint, "--json"])["scan"]["weights_sha256"].clone();
+    assert!(sha(target).is_string() && sha(target) != sha(TRAINED));
     assert!(refusal(&["mutate", TRAINED, "--mutant", "layers_exchanged", "-o", target]).contains("free"));
 }
 
