@@ -27,7 +27,8 @@ fn the_list_has_every_bug_and_rewrite_and_of_a_stage_only_those_of_it() {
 #[test]
 fn one_is_shown_with_who_met_it_what_sees_it_and_what_does_not() {
     let shown = stdout(&["mutants", "show", "window_one_short"]);
-    for words in ["mlx-lm#390", "A01", "more tokens than the window", "kolibri-tiny-kjv", "blind"] {
+    let parts = ["mlx-lm#390", "A01", "more tokens than the window", "kolibri-tiny-kjv", "subtlety", "blind"];
+    for words in parts {
         assert!(shown.contains(words), "{words} in\n{shown}");
     }
     let fires = shown.lines().filter(|line| line.trim_start().starts_with("fires"));
@@ -83,6 +84,7 @@ fn the_committed_matrix_has_every_row_of_the_catalogue_and_none_is_missed() {
 #[case::an_unknown_row(&["mutants", "run", TRAINED, "--only", "renorm_topk,nothing"], "`nothing`")]
 #[case::no_checkpoint(&["mutants", "run", "fixtures/texts"], "config.json")]
 #[case::of_a_step(&["mutate", TRAINED, "--mutant", "renorm_topk", "-o", "/nowhere"], "layers_exchanged")]
+#[case::nothing_to_break(&["mutate", TRAINED, "--mutant", "rope_base_10000", "-o", "/no"], "than 10000")]
 #[case::an_unknown_bug(&["mutate", TRAINED, "--mutant", "nothing", "-o", "/nowhere"], "nothing")]
 #[case::no_folder(&["mutate", TRAINED, "--mutant", "layers_exchanged", "-o", "/no/where"], "/no")]
 fn bad_input_is_refused_by_name(#[case] arguments: &[&str], #[case] words: &str) {

@@ -70,6 +70,7 @@ fn live(arguments: &Compare, out: &mut String) -> Result<()> {
     } else {
         say!(out, "assay      {}", env!("CARGO_PKG_VERSION"));
         say!(out, "checkpoint {}, sha256 {}…", dir.display(), &scan.weights_sha256[..16]);
+        console::print_planted(arguments.port_mutant.as_deref(), out);
         console::print_live(&comparison, &texts, out);
     }
     Ok(())

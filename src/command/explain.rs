@@ -5,8 +5,8 @@ use crate::bench::Workbench;
 use crate::cli::{self, Tokens};
 use crate::console::{self, Phases, say};
 use crate::text;
-use diff::bench::Bench;
-use diff::explain::{Finding, Question};
+use diff::bench::{Bench, Planted, PlantedIn};
+use diff::explain::{Finding, Outcome, Question};
 use spec::{Error, Result, Schedule, config_file};
 use std::num::NonZeroUsize;
 
@@ -57,9 +57,25 @@ pub fn run(arguments: &cli::Explain, out: &mut String) -> Result<()> {
         say!(out, "reference  {}", console::side(&bench.reference().describe()));
         say!(out, "port       {}", console::side(&port.describe()));
         say!(out, "text       {}", texts.about);
+        console::print_planted(searched.port_mutant.as_deref(), out);
         console::print_explanation(&finding, out);
+        if finding.outcome == Outcome::Unexplained {
+            print_untried(&bench.planted(), out);
+        }
+        if searched.decode_from.is_none() && finding.outcome == Outcome::NothingToExplain {
+            say!(out, "\n{}", console::PREFILL_ONLY);
+        }
     }
     Ok(())
+}
+
+/// Bugs that no lane of the reference can have.
+fn print_untried(planted: &[Planted], out: &mut String) {
+    let of_port = |row: &&Planted| !row.rewrite && !row.sides.contains(&PlantedIn::Reference);
+    let ids: Vec<&str> = planted.iter().filter(of_port).map(|row| row.id.as_str()).collect();
+    say!(out, "\nNot tried, since the reference cannot have them (caches, schedules, loading):");
+    say!(out, "{}.", ids.join(", "));
+    say!(out, "`assay bisect` says where it goes wrong, and in which calls.");
 }
 
 /// The same tokens, cut into one sequence. Errors: [`Error::Argument`] if the person asked for several.

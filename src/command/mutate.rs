@@ -2,7 +2,7 @@
 
 use crate::cli::Mutate;
 use crate::console::say;
-use mutants::{Facts, Mutant, PortPlant, edit};
+use mutants::{Facts, Mutant, Occasion, PortPlant, edit};
 use spec::output::NewFolder;
 use spec::{Error, ExpertId, LayerId, Result, config_file};
 
@@ -13,6 +13,14 @@ pub fn run(arguments: &Mutate, out: &mut String) -> Result<()> {
         return Err(not_of_a_checkpoint(bug));
     }
     let config = config_file::read(&arguments.checkpoint)?;
+    // texts and schedules come later; a bias's values are not looked at
+    let occasion =
+        Occasion { config: &config, tokens: usize::MAX, chunk: 1, nonzero_bias: true, wide_bias: true };
+    let unmet = bugs.iter().flat_map(|bug| bug.needs).find(|need| !need.is_met(&occasion));
+    if let Some(need) = unmet {
+        let found = "a checkpoint in which the bug changes nothing".into();
+        return Err(refuse(&arguments.mutant, need.words(), found));
+    }
     // no text says which expert is idle: the last one of the last layer
     let experts = u16::try_from(config.num_experts).expect("config bounds the expert count");
     let idle = (LayerId(config.num_layers() - 1), ExpertId(experts - 1));

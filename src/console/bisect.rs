@@ -23,6 +23,7 @@ pub fn print_bisection(
         say!(out, "{:10} {}, {}, {}", side.side, side.engine, side.device, side.precision.name());
     }
     say!(out, "text       {}", texts.about);
+    super::print_planted(found.key.port_mutant.as_deref(), out);
     let case = &texts.cases[0];
     say!(out, "fed in     {}\n", diff::bisect::schedule_words(found.key.schedule, case.len()));
     print_parts(found, out);
@@ -43,6 +44,9 @@ pub fn print_bisection(
     }
     if let Some(shrunk) = &found.shrunk {
         print_shrunk(found, shrunk, checkpoint, folder, out);
+    }
+    if !found.is_wrong() && found.key.schedule.decode_from.is_none() {
+        say!(out, "{}\n", super::PREFILL_ONLY);
     }
     let runs = &found.runs;
     say!(
@@ -147,5 +151,7 @@ fn print_shrunk(found: &Finding, shrunk: &Shrunk, checkpoint: &Path, folder: &Pa
     };
     let (checkpoint, case) = (checkpoint.display(), case.display());
     say!(out, "    assay compare {checkpoint} --tokens {case}{layers}{fed}{planted}");
-    say!(out, "    assay gate {checkpoint} --set short={case}{planted}\n");
+    say!(out, "    assay gate {checkpoint} --set short={case}{planted}");
+    say!(out, "The gate takes it too; of a correct port it then passes what so few tokens suffice for: not");
+    say!(out, "`nll.bits_per_byte`, nor what feeds the tokens otherwise than here.\n");
 }

@@ -54,6 +54,10 @@ pub fn print_row(row: &Planted, measured: &Matrix, out: &mut String) {
                 found.outcome.word(),
                 if found.why.is_empty() { String::new() } else { format!(" ({})", found.why) }
             );
+            // of the reference's bugs only the reference is asked, and never for tokens
+            if let Some(subtlety) = found.subtlety().filter(|_| found.side != PlantedIn::Reference.name()) {
+                say!(out, "  subtlety    {}", subtlety.words());
+            }
             let mut fired: Vec<_> = found.cells.iter().filter(|cell| cell.fired).collect();
             fired.sort_by(|a, b| b.margin.total_cmp(&a.margin));
             for cell in fired {

@@ -32,10 +32,13 @@ pub fn print_live(found: &Comparison, texts: &Texts, out: &mut String) {
     say!(out, "reference  {}", side(&found.reference));
     say!(out, "port       {}", side(&found.port));
     say!(out, "text       {}", texts.about);
+    let schedule = found.options.schedule;
+    let decode = schedule.decode_from.map(|from| format!(", one token per call from position {from} on"));
     say!(
         out,
-        "calls      prefill in chunks of {} tokens\n",
-        count(found.options.schedule.prefill_chunk as u64)
+        "calls      prefill in chunks of {} tokens{}\n",
+        count(schedule.prefill_chunk as u64),
+        decode.unwrap_or_default()
     );
     say!(out, "Layer by layer: the port's layer on the reference's own input, forced onto its choices.");
     say!(out, "Relative L2 error per row; sets ≠: rows where the port's router would choose another set.\n");

@@ -18,11 +18,11 @@ pub fn print_explanation(found: &Finding, out: &mut String) {
     );
     say!(
         out,
-        "relative L2 error, the largest of all parts and sites. Orders: by how many orders of magnitude a"
+        "relative L2 error, the largest of all parts and sites. Mean orders: by how many orders of ten a"
     );
     say!(out, "row is beyond the honest level, on average; it ranks.\n");
-    let mut ranking =
-        table(&["rank", "hypothesis", "what", "most is left at", "residual", "rows beyond", "orders"], 4);
+    let header = ["rank", "hypothesis", "what", "most is left at", "residual", "rows beyond", "mean orders"];
+    let mut ranking = table(&header, 4);
     ranking.add_row(row("-".into(), &found.base));
     for (index, hypothesis) in found.hypotheses.iter().take(LISTED).enumerate() {
         ranking.add_row(row((index + 1).to_string(), hypothesis));

@@ -21,11 +21,31 @@ pub use reports::{count, share};
 use comfy_table::{CellAlignment, Table, presets};
 use spec::SideInfo;
 
+/// Adds a line to what will go to stdout.
+macro_rules! say {
+    ($out:expr, $($words:tt)*) => {{
+        use std::fmt::Write as _;
+        writeln!($out, $($words)*).expect("a String takes any text");
+    }};
+}
+pub(crate) use say;
+
 /// Warns where MLX may compute f32 products from shortened operands.
 pub fn warn_of_tf32(port: &SideInfo) {
     let off = port.notes.iter().any(|(name, value)| name == "MLX_ENABLE_TF32" && value == "0");
     if port.device == "metal" && !off {
         eprintln!("assay: warning: MLX_ENABLE_TF32 is not 0, so f32 products may be no better than TF32");
+    }
+}
+
+/// After a search that found nothing in prefill.
+pub const PREFILL_ONLY: &str =
+    "No call of one token was made: a bug of decoding shows with --decode-from POSITION only.";
+
+/// Says that what was run is not the port as it is.
+pub fn print_planted(bugs: Option<&str>, out: &mut String) {
+    if let Some(bugs) = bugs {
+        say!(out, "planted    {bugs}, in the port");
     }
 }
 
@@ -48,15 +68,6 @@ fn short(number: f64) -> String {
 fn percent(hundredths: f64) -> String {
     format!("{} %", hundredths / 100.0)
 }
-
-/// Adds a line to what will go to stdout.
-macro_rules! say {
-    ($out:expr, $($words:tt)*) => {{
-        use std::fmt::Write as _;
-        writeln!($out, $($words)*).expect("a String takes any text");
-    }};
-}
-pub(crate) use say;
 
 #[cfg(test)]
 mod tests {

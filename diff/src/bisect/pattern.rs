@@ -204,7 +204,7 @@ impl Pattern {
                 format!("from position {from} on, where the window of {window} is full")
             }
             Pattern::PastWindow { from, window } => {
-                format!("from position {from} on, where the window of {window} has lost a key")
+                format!("from position {from} on, where the window of {window} should have lost a key")
             }
             Pattern::AfterWrap { from, window } => {
                 format!(

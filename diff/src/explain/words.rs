@@ -148,8 +148,11 @@ fn unexplained(base: &Hypothesis, all: &[Hypothesis], maps: Option<&MapsAt>) -> 
         && let Some(left) = best.residual
     {
         let (map, at, of) = (&best.map, &maps.at, short(maps.residual));
-        sentence +=
-            &format!("; {map} at {at}, where nothing before is wrong, leaves {} of {of}", short(left));
+        sentence += &if left < maps.residual {
+            format!("; {map} at {at}, where nothing before is wrong, leaves {} of {of}", short(left))
+        } else {
+            format!("; no simple map helps at {at}, where nothing before is wrong")
+        };
     }
     sentence
 }

@@ -10,7 +10,7 @@
 
 mod sheet;
 
-pub use sheet::{Cell, Matrix, Outcome, Overall, Row, SCHEMA, Sheet};
+pub use sheet::{Cell, Matrix, Outcome, Overall, Row, SCHEMA, Sheet, Subtlety};
 
 use crate::bench::{Bench, Occasion, Planted, PlantedIn};
 use crate::compare::Progress;

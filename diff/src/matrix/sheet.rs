@@ -159,6 +159,42 @@ impl Row {
         let fired = self.cells.iter().filter(|cell| cell.fired);
         fired.max_by(|a, b| a.margin.total_cmp(&b.margin))
     }
+
+    /// How much of a caught bug a reader of the port's text would notice, by which checks fired; `None` of a
+    /// row that was not caught.
+    pub fn subtlety(&self) -> Option<Subtlety> {
+        let fired = |end: fn(&str) -> bool| self.cells.iter().any(|cell| cell.fired && end(&cell.check));
+        match self.outcome {
+            Outcome::Caught if fired(|check| check.ends_with(".top1")) => Some(Subtlety::Loud),
+            Outcome::Caught if fired(|check| check.ends_with(".kl") || check == "forced.bf16") => {
+                Some(Subtlety::Medium)
+            }
+            Outcome::Caught => Some(Subtlety::Subtle),
+            _ => None,
+        }
+    }
+}
+
+/// See [`Row::subtlety`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subtlety {
+    /// It changes tokens that the reference is confident of.
+    Loud,
+    /// It moves the distributions of next tokens, and no confident token.
+    Medium,
+    /// Nothing end to end shows it.
+    Subtle,
+}
+
+impl Subtlety {
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Subtlety::Loud => "loud: changes tokens that the reference is confident of",
+            Subtlety::Medium => "medium: moves the distributions of next tokens",
+            Subtlety::Subtle => "subtle: nothing end to end in one schedule shows it",
+        }
+    }
 }
 
 impl Matrix {

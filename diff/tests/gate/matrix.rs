@@ -4,7 +4,7 @@ use crate::fake::Fake;
 use crate::gates::{case, gate_of, json_gate};
 use diff::bench::Planted;
 use diff::gate::record::Checkpoint;
-use diff::matrix::{Catalogue, Cell, Matrix, Outcome, Row, SCHEMA, Sheet, run};
+use diff::matrix::{Catalogue, Cell, Matrix, Outcome, Row, SCHEMA, Sheet, Subtlety, run};
 use rstest::rstest;
 
 fn sheet_of(fake: &Fake, wanted: &dyn Fn(&Planted) -> bool) -> Sheet {
@@ -118,6 +118,21 @@ fn a_check_is_weak_under_ten_times_its_limit_and_where_it_caught_nothing() {
     let mut count = by_hand("a", Outcome::Caught, 1.0);
     count.rows[0].cells[0].limit = 0.0;
     assert!(matrix(vec![count]).weak_checks().is_empty());
+}
+
+#[rstest]
+#[case(&["layer.branch"], Some(Subtlety::Subtle))]
+#[case(&["layer.branch", "free.kl"], Some(Subtlety::Medium))]
+#[case(&["forced.bf16"], Some(Subtlety::Medium))]
+#[case(&["forced.kl", "forced.top1"], Some(Subtlety::Loud))]
+fn subtlety_goes_by_what_fires_end_to_end(#[case] checks: &[&str], #[case] expected: Option<Subtlety>) {
+    let mut row = by_hand("a", Outcome::Caught, 20.0).rows.remove(0);
+    let cell = row.cells.remove(0);
+    row.cells = checks.iter().map(|check| Cell { check: (*check).into(), ..cell.clone() }).collect();
+    assert_eq!(row.subtlety(), expected);
+    row.cells.iter_mut().for_each(|cell| cell.fired = false);
+    row.outcome = Outcome::Missed;
+    assert_eq!(row.subtlety(), None);
 }
 
 #[test]
