@@ -28,7 +28,7 @@ fn refused(gate: &str, more: &[&str], words: &[&str]) {
 
 #[rstest]
 #[case::bug_in_the_port(&["--port-mutant", "nonsense"], &["nonsense", "renorm_topk", "window_one_short"])]
-#[case::of_the_reference_alone(&["--port-mutant", "reference_tf32"], &["reference_tf32", "the port can have"])]
+#[case::of_the_reference(&["--port-mutant", "reference_tf32"], &["reference_tf32", "the port can have"])]
 #[case::control(&["--disable-control", "nonsense"], &["--disable-control", "nonsense"])]
 #[case::control_that_this_gate_does_not_bind(&["--disable-control", "shared_half"], &["shared_half"])]
 #[case::set(&["--set", "nonsense=README.md"], &["nonsense", "short"])]
