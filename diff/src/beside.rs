@@ -10,7 +10,7 @@ use crate::bench::{Bench, Lane};
 use crate::compare::Progress;
 use crate::compare::ledger::Ledger;
 use crate::compare::reference_pass::{lowest_experts, set_choices};
-use ndarray::{Array2, ArrayView2, Axis, concatenate};
+use ndarray::{Array2, ArrayView2, Axis};
 use spec::{
     At, Case, Choices, LayerId, ModelConfig, Precision, Recorder, Result, Routing, Run, Schedule, Side, Site,
 };
@@ -229,11 +229,8 @@ impl Recorder for Rows<'_> {
     }
 }
 
-fn append(held: &mut SiteRows, site: Site, rows: ArrayView2<'_, f32>) {
-    let so_far = held.remove(&site);
-    let all = match so_far {
-        None => rows.to_owned(),
-        Some(so_far) => concatenate(Axis(0), &[so_far.view(), rows]).expect("the ledger checked widths"),
-    };
-    held.insert(site, all);
+/// Adds rows to those of their site; the ledger has checked their width.
+pub(crate) fn append(held: &mut SiteRows, site: Site, rows: ArrayView2<'_, f32>) {
+    let so_far = held.entry(site).or_insert_with(|| Array2::zeros((0, rows.ncols())));
+    so_far.append(Axis(0), rows).expect("the ledger checked widths");
 }

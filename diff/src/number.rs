@@ -56,3 +56,8 @@ pub mod option {
         written.map(Written::value).transpose().map_err(D::Error::custom)
     }
 }
+
+/// Two significant digits: `1.3e-6`; `0` is exact.
+pub fn short(number: f64) -> String {
+    if number == 0.0 { "0".into() } else { format!("{number:.1e}") }
+}

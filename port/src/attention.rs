@@ -69,3 +69,17 @@ impl Attention<'_> {
         x.reshape(&[1, x.dim(1), dim(heads), dim(self.config.head_dim)])
     }
 }
+
+/// The per-head norm, then RoPE where the layer has it (K9 to K11), see [`Steps::norm_then_rotate`].
+pub fn norm_then_rotate<S: Steps + ?Sized>(
+    steps: &S,
+    x: &Array,
+    weight: &Array,
+    eps: f32,
+    rope: Option<Rope<'_>>,
+) -> Op<(Array, Array)> {
+    let normed = steps.norm(x, weight, eps)?;
+    let heads = normed.swap_axes(1, 2)?;
+    let placed = rope.map_or_else(|| Ok(heads.clone()), |rope| steps.rotate(&heads, rope))?;
+    Ok((normed, placed))
+}

@@ -4,7 +4,7 @@
 //! call, `S` keys, other letters as in `docs/kolibri-1.md`. Arrays have the working dtype unless said
 //! otherwise. Absent on purpose: loading, recording, and where forced ids enter ([`crate::router::route`]).
 
-use crate::attention::Rope;
+use crate::attention::{self, Rope};
 use crate::cache::{Cache, KvCache, RotatingCache};
 use crate::engine::Op;
 use crate::mask::{Mask, mask};
@@ -62,10 +62,7 @@ pub trait Steps: Send + Sync {
         eps: f32,
         rope: Option<Rope<'_>>,
     ) -> Op<(Array, Array)> {
-        let normed = self.norm(x, weight, eps)?;
-        let heads = normed.swap_axes(1, 2)?;
-        let placed = rope.map_or_else(|| Ok(heads.clone()), |rope| self.rotate(&heads, rope))?;
-        Ok((normed, placed))
+        attention::norm_then_rotate(self, x, weight, eps, rope)
     }
 
     /// A layer's window, the query's own key included (K11, K12).

@@ -4,7 +4,7 @@ mod mutants;
 mod search;
 
 pub use mutants::{Mutants, MutantsList, MutantsRun, MutantsShow, MutantsVerb, Mutate};
-pub use search::{Bisect, Explain};
+pub use search::{Bisect, Explain, Searched};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::num::NonZeroUsize;

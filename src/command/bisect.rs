@@ -1,28 +1,22 @@
 //! `assay bisect`: where the port leaves the reference.
 
+use super::searched::{self, Opened};
 use super::{checkpoint, to_json};
-use crate::bench::Workbench;
-use crate::cli::{self, PrecisionName, Tokens};
+use crate::cli::{self, PrecisionName};
 use crate::console::{self, Phases};
-use crate::{exit, text};
+use crate::exit;
 use diff::bench::Bench;
 use diff::bisect::{Key, Plan};
-use spec::{Error, Precision, Result, Schedule, TokenId, config_file, hash};
-use std::num::NonZeroUsize;
+use spec::{Error, Precision, Result, TokenId, hash};
 
 /// Searches and prints; gives the exit code.
 pub fn run(arguments: &cli::Bisect, out: &mut String) -> Result<u8> {
     let searched = &arguments.searched;
     refuse_bf16(searched.precision)?;
     let dir = &searched.checkpoint;
-    let config = config_file::read(dir)?;
-    let texts = text::read(dir, &config, &one_sequence(&searched.tokens)?)?;
+    let Opened { bench, texts, schedule } = searched::open(searched)?;
     let case = texts.cases.first().expect("a text has a sequence");
-    let threads = searched.threads.map(NonZeroUsize::get);
-    let bench = Workbench::open(dir, threads, searched.port_mutant.as_deref())?;
     let scan = checkpoint::examine(dir)?;
-    let schedule =
-        Schedule { decode_from: searched.decode_from, ..Schedule::chunks_of(searched.chunk.get()) };
     let key = Key {
         assay_version: env!("CARGO_PKG_VERSION").into(),
         weights_sha256: scan.weights_sha256,
@@ -54,26 +48,6 @@ fn refuse_bf16(precision: PrecisionName) -> Result<()> {
             next: "bisect in f32; bf16 is compared by `assay compare` and judged by `assay gate`".into(),
         }),
     }
-}
-
-/// The first sequence is searched. Errors: [`Error::Argument`] if more were asked for.
-fn one_sequence(wanted: &Tokens) -> Result<Tokens> {
-    let one = NonZeroUsize::MIN;
-    if let Some(sequences) = wanted.sequences.filter(|&sequences| sequences > one) {
-        return Err(Error::Argument {
-            what: "--sequences".into(),
-            expected: "one sequence to search".into(),
-            found: sequences.to_string(),
-            next: "search each on its own, with --tokens".into(),
-        });
-    }
-    Ok(Tokens {
-        text: wanted.text.clone(),
-        tokens: wanted.tokens.clone(),
-        random_tokens: wanted.random_tokens,
-        sequences: Some(one),
-        length: wanted.length,
-    })
 }
 
 fn tokens_sha256(tokens: &[TokenId]) -> String {

@@ -1,14 +1,12 @@
 //! `assay explain`: which known bug, or which simple map, makes the port's divergence vanish.
 
+use super::searched::{self, Opened};
 use super::to_json;
-use crate::bench::Workbench;
-use crate::cli::{self, Tokens};
+use crate::cli;
 use crate::console::{self, Phases, say};
-use crate::text;
 use diff::bench::{Bench, Planted, PlantedIn};
 use diff::explain::{Finding, Outcome, Question};
-use spec::{Error, Result, Schedule, config_file};
-use std::num::NonZeroUsize;
+use spec::Result;
 
 /// The JSON form: the finding, and of what.
 #[derive(serde::Serialize)]
@@ -25,19 +23,15 @@ struct Report<'a> {
 pub fn run(arguments: &cli::Explain, out: &mut String) -> Result<()> {
     let searched = &arguments.searched;
     let dir = &searched.checkpoint;
-    let config = config_file::read(dir)?;
-    let texts = text::read(dir, &config, &one_sequence(&searched.tokens)?)?;
-    let threads = searched.threads.map(NonZeroUsize::get);
-    let bench = Workbench::open(dir, threads, searched.port_mutant.as_deref())?;
+    let Opened { bench, texts, schedule } = searched::open(searched)?;
     let precision = searched.precision.into();
     let port = bench.port(precision)?;
     console::warn_of_tf32(&port.describe());
-    let chunk = Schedule::chunks_of(searched.chunk.get());
     let question = Question {
         bench: &bench,
         port: &*port,
         case: &texts.cases[0],
-        schedule: Schedule { decode_from: searched.decode_from, ..chunk },
+        schedule,
         precision,
         together: arguments.together.into(),
     };
@@ -76,18 +70,4 @@ fn print_untried(planted: &[Planted], out: &mut String) {
     say!(out, "\nNot tried, since the reference cannot have them (caches, schedules, loading):");
     say!(out, "{}.", ids.join(", "));
     say!(out, "`assay bisect` says where it goes wrong, and in which calls.");
-}
-
-/// The same tokens, cut into one sequence. Errors: [`Error::Argument`] if the person asked for several.
-fn one_sequence(tokens: &Tokens) -> Result<Tokens> {
-    let one = NonZeroUsize::MIN;
-    match tokens.sequences {
-        Some(several) if several > one => Err(Error::Argument {
-            what: "--sequences".into(),
-            expected: "1: bugs are tried on one sequence".into(),
-            found: several.to_string(),
-            next: "leave it out; a longer sequence shows more".into(),
-        }),
-        _ => Ok(Tokens { sequences: Some(one), ..tokens.clone() }),
-    }
 }

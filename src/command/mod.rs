@@ -13,6 +13,7 @@ mod mutants;
 mod mutate;
 mod report;
 mod run;
+mod searched;
 
 use crate::cli::Verb;
 use crate::exit;

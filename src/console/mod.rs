@@ -18,6 +18,8 @@ pub use progress::{Bar, Phases};
 
 pub use reports::{count, share};
 
+use diff::number::short;
+
 use comfy_table::{CellAlignment, Table, presets};
 use spec::SideInfo;
 
@@ -57,11 +59,6 @@ fn table(header: &[&str], left: usize) -> Table {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table
-}
-
-/// Two significant digits: `1.3e-6`; `0` is exact.
-fn short(number: f64) -> String {
-    if number == 0.0 { "0".into() } else { format!("{number:.1e}") }
 }
 
 /// Hundredths of a percent as percent: `99.66 %` of 9966.

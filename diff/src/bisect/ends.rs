@@ -11,12 +11,12 @@ use super::CALIBRATOR;
 use super::bound::{bound, is_out, worst};
 use super::finding::{EndToEnd, ScheduleRow};
 use crate::bench::{Bench, Lane};
-use crate::beside::SiteRows;
+use crate::beside::{SiteRows, append};
 use crate::compare::Progress;
 use crate::compare::ledger::Ledger;
 use crate::metrics::branch::relative_error;
 use crate::spool::Spool;
-use ndarray::{Array2, ArrayView2};
+use ndarray::ArrayView2;
 use spec::{At, Case, LayerId, ModelConfig, Precision, Recorder, Result, Routing, Run, Schedule, Side, Site};
 use std::collections::BTreeMap;
 
@@ -143,8 +143,7 @@ impl Recorder for Drift<'_> {
         if at.run == 0 {
             self.spool.append(&at.layer, rows)?;
         }
-        let waiting = self.waiting[at.run].entry(at.site).or_insert_with(|| Array2::zeros((0, rows.ncols())));
-        waiting.append(ndarray::Axis(0), rows).expect("the ledger checked widths");
+        append(&mut self.waiting[at.run], at.site, rows);
         let [own, exact] = &mut self.waiting;
         let (Some(own), Some(exact)) = (own.get_mut(&at.site), exact.get_mut(&at.site)) else {
             return Ok(());

@@ -7,6 +7,7 @@ use super::greedy::{Search, explains};
 use super::maps::Tried;
 use super::trials::{Trial, Trials};
 use crate::bench::Planted;
+use crate::number::short;
 use crate::stats::order;
 
 /// A map fits if it leaves what is honest, or so many times less than there was.
@@ -188,9 +189,4 @@ impl MapsAt {
         let fits = left <= self.honest || left * FEWER_TIMES <= self.residual;
         fits.then_some((best, left))
     }
-}
-
-/// Two digits: `1.3e-6`.
-fn short(number: f64) -> String {
-    if number == 0.0 { "0".into() } else { format!("{number:.1e}") }
 }

@@ -4,7 +4,7 @@
 
 use super::Context;
 use super::checks::{Check, Group};
-use super::finding::{Measurement, judge_all};
+use super::finding::{Measurement, fired, judge_all};
 use super::harness::Broken;
 use super::record::{Control, ControlLeg, Outcome, WEAK};
 use super::sequence::{Sequence, Subject, measure};
@@ -115,7 +115,7 @@ fn judged(
     let (Some(with), Some(without)) = (finding(with), finding(without)) else {
         return not_measured(check, leg, "nothing was measured".into());
     };
-    let caught = with.outcome == Outcome::Fail && without.outcome == Outcome::Pass;
+    let caught = fired(&with, &without);
     let place = match without.outcome {
         Outcome::Pass => with.place,
         _ => "does not pass without the bug either".into(),

@@ -99,6 +99,11 @@ pub fn judge_all(measured: &[Measurement], gate: &Gate, set: Option<&str>) -> Ve
     findings
 }
 
+/// Whether a planted bug made a leg fire: a leg that fails without it too shows nothing.
+pub(crate) fn fired(with: &Finding, without: &Finding) -> bool {
+    with.outcome == Outcome::Fail && without.outcome == Outcome::Pass
+}
+
 /// How far (docs/gate.md, Excess): value / limit; limit / value for lower bounds; the count itself where the
 /// limit is 0.
 pub fn excess(value: f64, limit: f64, bound: Bound) -> f64 {

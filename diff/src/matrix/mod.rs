@@ -15,12 +15,13 @@ pub use sheet::{Cell, Matrix, Outcome, Overall, Row, SCHEMA, Sheet, Subtlety};
 use crate::bench::{Bench, Occasion, Planted, PlantedIn};
 use crate::compare::Progress;
 use crate::gate::checks::{self, Group, NLL_MUTANTS};
-use crate::gate::finding::{Measurement, judge_all};
+use crate::gate::finding::{Measurement, fired, judge_all};
 use crate::gate::golden::GoldenLane;
 use crate::gate::limits::Gate;
-use crate::gate::record::{Checkpoint, Outcome as Judged};
+use crate::gate::record::{Checkpoint, Finding, Outcome as Judged};
 use crate::gate::sequence::{Sequence, Subject, measure};
-use crate::gate::{Context, Golden, Plan, applies, control, harness, nll, statics};
+use crate::gate::statics::{self, Held};
+use crate::gate::{Context, Golden, Plan, applies, harness, nll};
 use crate::stats::is_worse;
 use spec::{Case, Error, Precision, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -60,8 +61,8 @@ pub struct Catalogue<'a> {
     pub case: &'a Case,
     /// Recorded outputs of a third implementation, where the gate applies `anchor.golden`.
     pub golden: Option<&'a Golden>,
-    /// Whether a row is run.
-    pub wanted: &'a dyn Fn(&Planted) -> bool,
+    /// The rows to run, in their order.
+    pub rows: &'a [&'a Planted],
 }
 
 /// Runs it. Errors: whatever the sides return without any bug.
@@ -79,22 +80,17 @@ pub fn run(bench: &dyn Bench, catalogue: &Catalogue<'_>, progress: &mut dyn Prog
     };
     let context = Context { bench, plan: &plan, held: &held };
     let sequence = Sequence::prepare(&context, progress)?;
-    let mut matrix = Runner { context: &context, sequence: &sequence, failing: Vec::new(), progress };
+    let occasion = occasion(&held, catalogue);
+    let mut matrix =
+        Runner { context: &context, sequence: &sequence, occasion, failing: Vec::new(), progress };
     matrix.without_bugs()?;
-    let planted: Vec<Planted> = bench
-        .planted()
-        .into_iter()
-        .chain(control::of_harness())
-        .filter(|row| (catalogue.wanted)(row))
-        .collect();
-    let mut rows = matrix.of_reference(&planted)?;
-    for planted in &planted {
+    let mut rows = matrix.of_reference(catalogue.rows)?;
+    for planted in catalogue.rows {
         for &side in planted.sides.iter().filter(|side| **side != PlantedIn::Reference) {
             rows.push(matrix.row(planted, side));
         }
     }
-    let place = |row: &Row| planted.iter().position(|planted| planted.id == row.id);
-    rows.sort_by_key(place);
+    rows.sort_by_key(|row| catalogue.rows.iter().position(|planted| planted.id == row.id));
     let failing = matrix.failing;
     let gate = catalogue.gate;
     Ok(Sheet {
@@ -113,6 +109,8 @@ pub fn run(bench: &dyn Bench, catalogue: &Catalogue<'_>, progress: &mut dyn Prog
 struct Runner<'r, 'a> {
     context: &'r Context<'a>,
     sequence: &'r Sequence<'a>,
+    /// What the sequence offers.
+    occasion: Occasion,
     /// Checks that fail without a bug.
     failing: Vec<String>,
     progress: &'r mut dyn Progress,
@@ -137,7 +135,7 @@ impl Runner<'_, '_> {
     /// One bug or rewrite of the port, of its checkpoint, or of forcing.
     fn row(&mut self, planted: &Planted, side: PlantedIn) -> Row {
         self.progress.section(&planted.id);
-        let unmet = self.unmet(planted, self.context.plan.control_case.len());
+        let unmet = self.context.bench.unmet(&planted.id, &self.occasion);
         let cells = match unmet.is_empty() || planted.rewrite {
             true => {
                 let measured = catch_unwind(AssertUnwindSafe(|| self.cells(planted, side)));
@@ -146,19 +144,6 @@ impl Runner<'_, '_> {
             false => Ok(Vec::new()),
         };
         row(planted, side, &unmet, cells)
-    }
-
-    fn unmet(&self, planted: &Planted, tokens: usize) -> Vec<String> {
-        let vectors = &self.context.held.vectors;
-        let biases =
-            || vectors.iter().filter(|(name, _)| name.ends_with(".expert_bias")).flat_map(|(_, bias)| bias);
-        let occasion = Occasion {
-            tokens,
-            chunk: self.context.plan.gate.chunk,
-            nonzero_bias: biases().any(|&value| value != 0.0),
-            wide_bias: biases().any(|&value| half::bf16::from_f32(value).to_f32() != value),
-        };
-        self.context.bench.unmet(&planted.id, &occasion)
     }
 
     fn cells(&mut self, planted: &Planted, side: PlantedIn) -> Result<Vec<Cell>> {
@@ -189,11 +174,13 @@ impl Runner<'_, '_> {
     }
 
     /// All bugs and rewrites of the reference, in one pass.
-    fn of_reference(&mut self, planted: &[Planted]) -> Result<Vec<Row>> {
+    fn of_reference(&mut self, planted: &[&Planted]) -> Result<Vec<Row>> {
         let (bench, gate) = (self.context.bench, self.context.plan.gate);
         let in_reference = |planted: &&Planted| planted.sides.contains(&PlantedIn::Reference);
-        let planted: Vec<&Planted> = planted.iter().filter(in_reference).collect();
+        let planted: Vec<&Planted> = planted.iter().copied().filter(in_reference).collect();
         let tokens = self.context.plan.golden.map_or(0, Golden::tokens);
+        let occasion = Occasion { tokens, ..self.occasion };
+        let product = self.sequence.unmutated(self.context, Group::Product, self.progress)?;
         let ids: Vec<Option<&str>> =
             [None].into_iter().chain(planted.iter().map(|planted| Some(planted.id.as_str()))).collect();
         let lanes = match self.context.plan.golden {
@@ -203,19 +190,30 @@ impl Runner<'_, '_> {
         let mut rows = Vec::new();
         for (index, planted) in planted.into_iter().enumerate() {
             let mut cells = Vec::new();
-            let product = |mutant| [harness::reference_f64(bench, mutant)];
-            judge_cells(gate, &product(Some(&planted.id)), &product(None), &mut cells);
+            judge_cells(gate, &[harness::reference_f64(bench, Some(&planted.id))], &product, &mut cells);
             let mut unmet = Vec::new();
             if let Some(lane) = lanes.get(1 + index) {
                 judge_cells(gate, &lane.measured, &lanes[0].measured, &mut cells);
                 cells.extend(damage(gate, planted, lane, &lanes[0]));
-                unmet.extend(self.unmet(planted, tokens));
+                unmet.extend(bench.unmet(&planted.id, &occasion));
             } else {
                 unmet.push("recorded outputs of a third implementation".into());
             }
             rows.push(row(planted, PlantedIn::Reference, &unmet, Ok(cells)));
         }
         Ok(rows)
+    }
+}
+
+/// What the sequence and the checkpoint's selection biases offer.
+fn occasion(held: &Held, catalogue: &Catalogue<'_>) -> Occasion {
+    let of_bias = |(name, _): &(&String, &Vec<f32>)| name.ends_with(".expert_bias");
+    let biases = || held.vectors.iter().filter(of_bias).flat_map(|(_, bias)| bias);
+    Occasion {
+        tokens: catalogue.case.len(),
+        chunk: catalogue.gate.chunk,
+        nonzero_bias: biases().any(|&value| value != 0.0),
+        wide_bias: biases().any(|&value| half::bf16::from_f32(value).to_f32() != value),
     }
 }
 
@@ -235,11 +233,9 @@ fn damage(gate: &Gate, planted: &Planted, lane: &GoldenLane, correct: &GoldenLan
 fn judge_cells(gate: &Gate, with: &[Measurement], without: &[Measurement], cells: &mut Vec<Cell>) {
     let without = judge_all(without, gate, None);
     for finding in judge_all(with, gate, None) {
-        let clean = without.iter().any(|clean| {
-            (&clean.check, &clean.leg) == (&finding.check, &finding.leg) && clean.outcome == Judged::Pass
-        });
+        let of_leg = |clean: &&Finding| (&clean.check, &clean.leg) == (&finding.check, &finding.leg);
+        let fired = without.iter().find(of_leg).is_some_and(|clean| fired(&finding, clean));
         let (value, limit, margin) = (finding.value, finding.limit, finding.excess);
-        let fired = clean && finding.outcome == Judged::Fail;
         let new = Cell { check: finding.check, leg: finding.leg, value, limit, margin, fired };
         match cells.iter_mut().find(|cell| cell.check == new.check) {
             None => cells.push(new),

@@ -2,7 +2,8 @@
 
 use crate::fake::Fake;
 use crate::gates::{case, gate_of, json_gate};
-use diff::bench::Planted;
+use diff::bench::{Bench, Planted};
+use diff::gate::of_harness;
 use diff::gate::record::Checkpoint;
 use diff::matrix::{Catalogue, Cell, Matrix, Outcome, Row, SCHEMA, Sheet, Subtlety, run};
 use rstest::rstest;
@@ -11,7 +12,9 @@ fn sheet_of(fake: &Fake, wanted: &dyn Fn(&Planted) -> bool) -> Sheet {
     let (gate, case) = (gate_of(&json_gate()), case("mutants", 5));
     let checkpoint =
         Checkpoint { name: "table".into(), config_sha256: "c".into(), weights_sha256: "w".into(), bytes: 1 };
-    let catalogue = Catalogue { checkpoint, gate: &gate, case: &case, golden: None, wanted };
+    let planted: Vec<Planted> = fake.planted().into_iter().chain(of_harness()).collect();
+    let rows: Vec<&Planted> = planted.iter().filter(|row| wanted(row)).collect();
+    let catalogue = Catalogue { checkpoint, gate: &gate, case: &case, golden: None, rows: &rows };
     run(fake, &catalogue, &mut ()).unwrap()
 }
 

@@ -1,7 +1,7 @@
 //! Several bugs in one port, each in steps of its own.
 
 use mlx_rs::Array;
-use port::attention::Rope;
+use port::attention::{Rope, norm_then_rotate};
 use port::cache::Cache;
 use port::engine::Op;
 use port::experts::{Routed, Shared, routed, shared};
@@ -119,13 +119,10 @@ impl Steps for Both {
         eps: f32,
         rope: Option<Rope<'_>>,
     ) -> Op<(Array, Array)> {
-        if let Some(part) = self.part(Step::NormThenRotate) {
-            return part.norm_then_rotate(x, weight, eps, rope);
+        match self.part(Step::NormThenRotate) {
+            Some(part) => part.norm_then_rotate(x, weight, eps, rope),
+            None => norm_then_rotate(self, x, weight, eps, rope),
         }
-        let normed = self.norm(x, weight, eps)?;
-        let heads = normed.swap_axes(1, 2)?;
-        let placed = rope.map_or_else(|| Ok(heads.clone()), |rope| self.rotate(&heads, rope))?;
-        Ok((normed, placed))
     }
 
     fn select(&self, logits: &Array, bias: &Array, k: usize) -> Op {

@@ -5,21 +5,30 @@ use ndarray::{ArrayView2, ArrayViewMut2};
 use reference::steps::Matrix;
 use reference::{Correct, Steps};
 
+/// Every product, and other steps.
+macro_rules! products_and {
+    ($($step:expr),*) => {
+        &[
+            Step::Product(Matrix::Q),
+            Step::Product(Matrix::K),
+            Step::Product(Matrix::V),
+            Step::Product(Matrix::O),
+            Step::Product(Matrix::Router),
+            Step::Product(Matrix::ExpertGate),
+            Step::Product(Matrix::ExpertUp),
+            Step::Product(Matrix::ExpertDown),
+            Step::Product(Matrix::SharedGate),
+            Step::Product(Matrix::SharedUp),
+            Step::Product(Matrix::SharedDown),
+            Step::Product(Matrix::Head),
+            $($step),*
+        ]
+    };
+}
+pub(crate) use products_and;
+
 /// Every product.
-pub const ALL: &[Step] = &[
-    Step::Product(Matrix::Q),
-    Step::Product(Matrix::K),
-    Step::Product(Matrix::V),
-    Step::Product(Matrix::O),
-    Step::Product(Matrix::Router),
-    Step::Product(Matrix::ExpertGate),
-    Step::Product(Matrix::ExpertUp),
-    Step::Product(Matrix::ExpertDown),
-    Step::Product(Matrix::SharedGate),
-    Step::Product(Matrix::SharedUp),
-    Step::Product(Matrix::SharedDown),
-    Step::Product(Matrix::Head),
-];
+pub const ALL: &[Step] = products_and![];
 
 /// Bits of an f32's mantissa that TF32 does not have.
 const DROPPED_BITS: u32 = 13;

@@ -123,7 +123,7 @@ fn sheet(dir: &Path, arguments: &MutantsRun, rows: &[&Planted], progress: &mut P
         gate: &gate,
         case: &case,
         golden: golden.as_ref(),
-        wanted: &|row| rows.iter().any(|wanted| wanted.id == row.id),
+        rows,
     };
     let cores = std::thread::available_parallelism();
     let jobs = arguments.jobs.or(cores.ok()).map_or(1, std::num::NonZero::get).min(rows.len());

@@ -4,6 +4,7 @@
 //! once already.
 
 use crate::reference::Step;
+use crate::reference::product::products_and;
 use ndarray::linalg::general_mat_mul;
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, Zip};
 use reference::steps::{Heads, Matrix, Norm};
@@ -12,26 +13,14 @@ use spec::config::{QkNorm, RouterScore};
 use spec::{ExpertId, ModelConfig};
 
 /// The steps that [`InF64`] has.
-pub const OF: &[Step] = &[
+pub const OF: &[Step] = products_and![
     Step::RmsNorm,
-    Step::Product(Matrix::Q),
-    Step::Product(Matrix::K),
-    Step::Product(Matrix::V),
-    Step::Product(Matrix::O),
-    Step::Product(Matrix::Router),
-    Step::Product(Matrix::ExpertGate),
-    Step::Product(Matrix::ExpertUp),
-    Step::Product(Matrix::ExpertDown),
-    Step::Product(Matrix::SharedGate),
-    Step::Product(Matrix::SharedUp),
-    Step::Product(Matrix::SharedDown),
-    Step::Product(Matrix::Head),
     Step::QkNorm,
     Step::QkRope,
     Step::Softmax,
     Step::TopkWeights,
     Step::Activate,
-    Step::Combine,
+    Step::Combine
 ];
 
 /// What each step is given, and what it gives, is f32; all between is f64. An angle is the f32 product that
