@@ -12,7 +12,7 @@ fn the_ports_own_choices_forced_reproduce_its_free_run_bit_for_bit(
     #[values(Precision::F32, Precision::Bf16)] precision: Precision,
 ) {
     let (port, text) = (kjv(precision), kjv_text(TOKENS));
-    let schedule = Schedule { prefill_chunk: 70, decode_from: Some(190), batch: 1 };
+    let schedule = Schedule::chunks_of(70).decoding_from(190);
     let (free, free_rows) = forward(&port, run(&text, schedule, Routing::Free, precision));
     let routing = Routing::Forced(&free.choices);
     let (forced, forced_rows) = forward(&port, run(&text, schedule, routing, precision));

@@ -26,7 +26,7 @@ fn any_schedule_gives_what_one_chunk_gives(#[case] prefill_chunk: usize, #[case]
     let whole = run(&text, Schedule::chunks_of(TOKENS), Routing::Free, Precision::F32);
     let mut expected = Rows::of(&[Site::Logits, Site::LayerOut]);
     let free = port.forward(&[whole], &mut expected).unwrap().remove(0);
-    let schedule = Schedule { prefill_chunk, decode_from, batch: 1 };
+    let schedule = Schedule { decode_from, ..Schedule::chunks_of(prefill_chunk) };
     let pieces = run(&text, schedule, Routing::Forced(&free.choices), Precision::F32);
     let mut found = Rows::of(&[Site::Logits, Site::LayerOut]);
     port.forward(&[pieces], &mut found).unwrap();
@@ -48,7 +48,7 @@ fn a_layer_fed_its_recorded_input_gives_its_recorded_rows_bit_for_bit(
     #[values(Precision::F32, Precision::Bf16)] precision: Precision,
 ) {
     let (port, text) = (kjv(precision), kjv_text(TOKENS));
-    let schedule = Schedule { prefill_chunk: 50, decode_from: Some(160), batch: 1 };
+    let schedule = Schedule::chunks_of(50).decoding_from(160);
     let one = run(&text, schedule, Routing::Free, precision);
     let (_, whole) = forward(&port, one);
     for layer in layers(port.config()) {

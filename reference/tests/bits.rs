@@ -65,11 +65,8 @@ fn the_other_lanes_of_a_pass_change_no_bit(#[values("trained", "random")] which:
 fn a_schedule_changes_nothing_but_the_call_numbers(#[values("trained", "random")] which: &str) {
     let (reference, case) = model(which, None);
     let whole = run_all(&reference, &[free(&case, Precision::F32)]);
-    let schedules = [
-        Schedule::chunks_of(1),
-        Schedule::chunks_of(13),
-        Schedule { prefill_chunk: 32, decode_from: Some(40), batch: 1 },
-    ];
+    let schedules =
+        [Schedule::chunks_of(1), Schedule::chunks_of(13), Schedule::chunks_of(32).decoding_from(40)];
     for schedule in schedules {
         let run = Run { schedule, ..free(&case, Precision::F32) };
         let (keep, executed) = run_all(&reference, &[run]);
@@ -82,7 +79,7 @@ fn a_schedule_changes_nothing_but_the_call_numbers(#[values("trained", "random")
 fn call_numbers_follow_the_schedule() {
     let (reference, case) = model("random", None);
     let case = Case::new("seven", case.tokens[..7].to_vec()).unwrap();
-    let schedule = Schedule { prefill_chunk: 3, decode_from: Some(5), batch: 1 };
+    let schedule = Schedule::chunks_of(3).decoding_from(5);
     let run = Run { schedule, ..free(&case, Precision::F32) };
     let executed = reference.forward(&[run], &mut spec::side::Nothing).unwrap();
     assert_eq!(executed[0].call, [0, 0, 0, 1, 1, 2, 3]);

@@ -63,14 +63,45 @@ pub struct Schedule {
     pub prefill_chunk: usize,
     /// From this position on, one token per call; `None`: prefill only.
     pub decode_from: Option<usize>,
-    /// Sequences per call; 1 unless a batch is being tested.
+    /// Sequences per call; 1 unless a batch is being tested. Of the runs given together, the first `batch`
+    /// begin together; when one has taken its last token it leaves, and the next one joins.
     pub batch: usize,
+    /// Where a batch's shorter sequences are padded in prefill.
+    #[serde(default, skip_serializing_if = "Padding::is_left")]
+    pub padding: Padding,
+}
+
+/// On which side of its tokens a shorter sequence of a batch is padded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Padding {
+    /// Before its first token.
+    #[default]
+    Left,
+    /// After its last prefilled token.
+    Right,
+}
+
+impl Padding {
+    fn is_left(&self) -> bool {
+        *self == Padding::Left
+    }
 }
 
 impl Schedule {
     /// Prefill in calls of `prefill_chunk` tokens, no decode, one sequence per call.
     pub fn chunks_of(prefill_chunk: usize) -> Self {
-        Self { prefill_chunk, decode_from: None, batch: 1 }
+        Self { prefill_chunk, decode_from: None, batch: 1, padding: Padding::Left }
+    }
+
+    /// The same, but one token per call from this position on.
+    pub fn decoding_from(self, position: usize) -> Self {
+        Self { decode_from: Some(position), ..self }
+    }
+
+    /// The same, but `batch` sequences per call.
+    pub fn batched(self, batch: usize, padding: Padding) -> Self {
+        Self { batch, padding, ..self }
     }
 
     /// The calls for a case of `len` tokens: position ranges in order, disjoint, covering `0..len`.

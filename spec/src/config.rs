@@ -6,6 +6,7 @@
 //! Absent on purpose: reading the file ([`crate::config_file`]) and the list of tensors ([`crate::census`]).
 
 use crate::LayerId;
+use crate::quantization::Quantization;
 
 /// Which keys a layer's queries see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -126,6 +127,8 @@ pub struct ModelConfig {
     pub norm_placement: NormPlacement,
     /// `head_dtype`.
     pub head_dtype: HeadDtype,
+    /// `quantization`, `quantization_config`: how matrices may be stored.
+    pub quantization: Quantization,
 }
 
 impl ModelConfig {

@@ -4,36 +4,12 @@
 //! nobody read may be one that changes arithmetic.
 
 use crate::config::{HeadDtype, NormPlacement, QkNorm, RopeOn, RouterScore, SelectionBias, SharedExpert};
+use crate::keys::{Keys, SIZE_MAX};
+use crate::quantization;
 use crate::unique_json::UniqueMap;
 use crate::{Error, LayerKind, ModelConfig, Result};
 use serde_json::{Map, Value};
-use std::cell::RefCell;
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-
-/// Keys that do not touch the forward pass (K2); `output_*` belongs here too.
-const WITHOUT_EFFECT: [&str; 17] = [
-    "_name_or_path",
-    "architectures",
-    "attention_dropout",
-    "bos_token_id",
-    "chunk_size_feed_forward",
-    "decoder_start_token_id",
-    "eos_token_id",
-    "id2label",
-    "initializer_range",
-    "is_encoder_decoder",
-    "label2id",
-    "pad_token_id",
-    "problem_type",
-    "return_dict",
-    "sep_token_id",
-    "transformers_version",
-    "use_cache",
-];
-
-/// Largest count any size key may give; beyond it a number is a typing error, not a model.
-const SIZE_MAX: u64 = 1 << 24;
+use std::path::Path;
 
 /// No real model comes near these; lists of tensors and choices are as long as they say.
 const LAYERS_MAX: usize = 1024;
@@ -58,7 +34,7 @@ pub fn parse(path: &Path, text: &str) -> Result<ModelConfig> {
         found: e.to_string(),
         next: "restore the config.json that came with the checkpoint".into(),
     })?;
-    let keys = Keys { path: path.into(), map, used: RefCell::new(BTreeSet::new()) };
+    let keys = Keys::new(path, map);
     let config = model(&keys)?;
     keys.refuse_unread()?;
     Ok(config)
@@ -101,6 +77,7 @@ fn model(keys: &Keys) -> Result<ModelConfig> {
         rope_on: RopeOn::SlidingLayers,
         norm_placement: NormPlacement::Sandwich,
         head_dtype: HeadDtype::F32,
+        quantization: quantization::read(keys)?,
     };
     consistent(keys, &config)?;
     Ok(config)
@@ -202,7 +179,7 @@ fn rope_theta(keys: &Keys) -> Result<f64> {
 }
 
 fn nested_theta(keys: &Keys, map: &Map<String, Value>) -> Result<f64> {
-    let inner = Keys { path: keys.path.clone(), map: map.clone(), used: RefCell::new(BTreeSet::new()) };
+    let inner = keys.inside(map);
     inner.only_if_present("rope_type", &Value::from("default"))?;
     inner.only_if_present("type", &Value::from("default"))?;
     let theta = inner.positive("rope_theta")?;
@@ -227,89 +204,4 @@ fn declared_dtype(keys: &Keys) -> Result<Option<String>> {
         ));
     }
     Ok(dtype.or(torch_dtype))
-}
-
-/// The keys of one JSON object, and which of them have been read.
-struct Keys {
-    path: PathBuf,
-    map: Map<String, Value>,
-    used: RefCell<BTreeSet<String>>,
-}
-
-impl Keys {
-    fn get(&self, key: &str) -> Option<&Value> {
-        self.used.borrow_mut().insert(key.into());
-        self.map.get(key)
-    }
-
-    fn need(&self, key: &str, expected: &str) -> Result<&Value> {
-        self.get(key).ok_or_else(|| self.refuse(key, expected, "no such key"))
-    }
-
-    fn size(&self, key: &str) -> Result<usize> {
-        let expected = "a whole number of at least 1";
-        match self.need(key, expected)?.as_u64() {
-            Some(size) if (1..=SIZE_MAX).contains(&size) => Ok(usize::try_from(size).expect("64-bit usize")),
-            _ => Err(self.refuse_value(key, expected)),
-        }
-    }
-
-    fn positive(&self, key: &str) -> Result<f64> {
-        let expected = "a positive number within the normal range of f32";
-        match self.need(key, expected)?.as_f64() {
-            Some(number) if number > 0.0 && (number as f32).is_normal() => Ok(number),
-            _ => Err(self.refuse_value(key, expected)),
-        }
-    }
-
-    fn flag(&self, key: &str) -> Result<Option<bool>> {
-        match self.get(key) {
-            None => Ok(None),
-            Some(Value::Bool(flag)) => Ok(Some(*flag)),
-            Some(_) => Err(self.refuse_value(key, "true or false")),
-        }
-    }
-
-    fn only(&self, key: &str, supported: &str) -> Result<()> {
-        let expected = format!("\"{supported}\"");
-        match self.need(key, &expected)? {
-            Value::String(word) if word == supported => Ok(()),
-            _ => Err(self.refuse_value(key, &expected)),
-        }
-    }
-
-    fn only_if_present(&self, key: &str, supported: &Value) -> Result<()> {
-        match self.get(key) {
-            None => Ok(()),
-            Some(found) if found == supported => Ok(()),
-            Some(_) => Err(self.refuse_value(key, &supported.to_string())),
-        }
-    }
-
-    fn refuse(&self, key: &str, expected: impl Into<String>, found: impl std::fmt::Display) -> Error {
-        Error::Config {
-            path: self.path.clone(),
-            key: key.into(),
-            expected: expected.into(),
-            found: found.to_string(),
-            next: "use a checkpoint within what docs/kolibri-1.md covers (K1, K2), or correct the key".into(),
-        }
-    }
-
-    fn refuse_value(&self, key: &str, expected: &str) -> Error {
-        let found = self.map.get(key).map_or("no such key".into(), Value::to_string);
-        self.refuse(key, expected, found)
-    }
-
-    fn refuse_unread(&self) -> Result<()> {
-        let used = self.used.borrow();
-        let known = |key: &str| WITHOUT_EFFECT.contains(&key) || key.starts_with("output_");
-        match self.map.iter().find(|(key, _)| !used.contains(*key) && !known(key)) {
-            None => Ok(()),
-            Some((key, value)) => {
-                let found = format!("{value}, a key that is not known and could change arithmetic");
-                Err(self.refuse(key, "no such key", found))
-            }
-        }
-    }
 }

@@ -110,7 +110,7 @@ fn other_spellings_mean_the_same(#[case] edits: Value) {
 #[case("norm_topk_prob", json!({"norm_topk_prob": 1}), "1")]
 #[case("dtype", json!({"dtype": "float16"}), "float16 beside torch_dtype bfloat16")]
 #[case("attn_output_gate", json!({"attn_output_gate": true}), "true, a key that is not known")]
-#[case("quantization_config", json!({"quantization_config": {}}), "a key that is not known")]
+#[case("compression_config", json!({"compression_config": {}}), "a key that is not known")]
 fn what_the_forward_pass_does_not_cover_is_refused(
     #[case] wrong_key: &str,
     #[case] edits: Value,

@@ -16,7 +16,7 @@ fn a_schedule_cuts_a_case_into_calls(
     #[case] len: usize,
     #[case] calls: &[std::ops::Range<usize>],
 ) {
-    assert_eq!(Schedule { prefill_chunk, decode_from, batch: 1 }.calls(len), calls);
+    assert_eq!(Schedule { decode_from, ..Schedule::chunks_of(prefill_chunk) }.calls(len), calls);
 }
 
 #[test]

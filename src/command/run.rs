@@ -42,7 +42,7 @@ pub fn run(arguments: &cli::Run, out: &mut String) -> Result<()> {
     let request = Request {
         cases: &texts.cases,
         routing: &routing,
-        schedule: Schedule { prefill_chunk, decode_from: arguments.decode_from, batch: 1 },
+        schedule: Schedule { decode_from: arguments.decode_from, ..Schedule::chunks_of(prefill_chunk) },
         precision,
         sites: &sites,
         checkpoint: &Checkpoint {

@@ -30,5 +30,6 @@ pub fn config() -> ModelConfig {
         rope_on: RopeOn::SlidingLayers,
         norm_placement: NormPlacement::Sandwich,
         head_dtype: HeadDtype::F32,
+        quantization: spec::Quantization::default(),
     }
 }

@@ -133,7 +133,7 @@ impl Fake {
         let request = Request {
             cases,
             routing: &vec![routing; cases.len()],
-            schedule: Schedule { prefill_chunk: 2, decode_from: None, batch: 1 },
+            schedule: Schedule::chunks_of(2),
             precision: Precision::F32,
             sites,
             checkpoint,

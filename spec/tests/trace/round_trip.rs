@@ -52,7 +52,7 @@ fn full(experts: usize) -> Trace {
         precision: Precision::Bf16,
         notes: vec![("threads".into(), "2".into())],
     };
-    trace.meta.set_run(&side, Schedule { prefill_chunk: 1, decode_from: Some(1), batch: 1 }, Precision::F32);
+    trace.meta.set_run(&side, Schedule::chunks_of(1).decoding_from(1), Precision::F32);
     trace
 }
 
