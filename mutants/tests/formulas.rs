@@ -45,7 +45,7 @@ fn check(found: &Array, expected: &[f64]) {
 fn the_row_after_the_last_is_the_first() {
     let table = array(&[0.0, 1.0, 2.0, 3.0, 4.0], &[5, 1]);
     let ids = Array::from_slice(&[0_u32, 3, 4], &[1, 3]);
-    check(&steps("embedding_row_shifted").embed(&table, &ids).unwrap(), &[1.0, 4.0, 0.0]);
+    check(&steps("embedding_row_shifted").embed(&table.into(), &ids).unwrap(), &[1.0, 4.0, 0.0]);
 }
 
 #[rstest]
@@ -233,9 +233,9 @@ fn experts(gates: &[[f32; 2]]) -> ExpertWeights {
         array(&gates.iter().flat_map(matrix).collect::<Vec<_>>(), &[count, 2, 2])
     };
     ExpertWeights {
-        gate: stack(&|[a, b]| [*a, 0.0, 0.0, *b]),
-        up: stack(&|[a, b]| [2.0 * b, 0.0, 0.0, 2.0 * a]),
-        down: stack(&|_| [1.0, 0.0, 0.0, 1.0]),
+        gate: stack(&|[a, b]| [*a, 0.0, 0.0, *b]).into(),
+        up: stack(&|[a, b]| [2.0 * b, 0.0, 0.0, 2.0 * a]).into(),
+        down: stack(&|_| [1.0, 0.0, 0.0, 1.0]).into(),
     }
 }
 

@@ -1,9 +1,9 @@
-//! The experts: sorted gather over the routed ones, and the one that every token passes (K17).
+//! The experts: a gather over the routed ones, and the one that every token passes (K17).
 //!
-//! Inputs: the MoE's input `[1, T, H]`, ids. Outputs: each expert's output, unweighted. Absent on purpose:
+//! Inputs: the MoE's input `[B, T, H]`, ids. Outputs: each expert's output, unweighted. Absent on purpose:
 //! weights and sums ([`crate::Steps::combine`]).
 
-use crate::engine::{Op, dim, length};
+use crate::engine::{Op, dim};
 use crate::steps::Steps;
 use crate::weights::{ExpertWeights, SharedWeights};
 use mlx_rs::{Array, ops};
@@ -17,37 +17,45 @@ pub struct Routed {
     pub ids: Array,
 }
 
-/// The outputs of each token's k experts (K17). `x`: `[1, T, H]`, `ids`: `[1, T, k]` u32.
+/// Rows from which on they are sorted by expert. Below, most experts have one row or none, and sorting costs
+/// more than it saves.
+pub const SORTED_FROM: usize = 64;
+
+/// The outputs of each token's k experts (K17). `x`: `[B, T, H]`, `ids`: `[B, T, k]` u32.
 ///
-/// The T*k rows are sorted by expert, so that one expert's rows lie together and its weights are read once;
-/// the outputs are brought back into the order of `ids`.
+/// From [`SORTED_FROM`] rows on the B*T*k rows are sorted by expert, so that one expert's rows lie together
+/// and its weights are read once; the outputs are brought back into the order of `ids`.
 pub fn routed<S: Steps + ?Sized>(steps: &S, experts: &ExpertWeights, x: &Array, ids: &Array) -> Op<Routed> {
     let (k, hidden) = (ids.dim(2), x.dim(2));
     let flat = ids.reshape(&[-1])?;
+    let shape = [x.dim(0), x.dim(1), k, hidden];
+    let token_of = |slots: &Array| slots.floor_divide(Array::from_slice(&[k.unsigned_abs()], &[]));
+    let rows = |slots: &Array| x.reshape(&[-1, 1, hidden])?.take_axis(token_of(slots)?, 0);
+    if flat.size() < SORTED_FROM {
+        let slots = ops::arange::<_, u32>(None, dim(flat.size()), None)?;
+        let down = each_expert(steps, experts, &rows(&slots)?, &flat, false)?;
+        return Ok(Routed { outputs: down.reshape(&shape)?, ids: flat.reshape(ids.shape())? });
+    }
     let order = ops::argsort_axis(&flat, 0)?;
     let back = ops::argsort_axis(&order, 0)?;
     let sorted = flat.take_axis(&order, 0)?;
-    let token = order.floor_divide(Array::from_slice(&[k.unsigned_abs()], &[]))?;
-    let rows = x.reshape(&[-1, 1, hidden])?.take_axis(token, 0)?;
-
-    let gate = steps.expert_product(&rows, &experts.gate, &sorted)?;
-    let up = steps.expert_product(&rows, &experts.up, &sorted)?;
-    let down = steps.expert_product(&steps.activate(&gate, &up)?, &experts.down, &sorted)?;
-
-    let shape = [1, dim(length(x, 1)), k, hidden];
+    let down = each_expert(steps, experts, &rows(&order)?, &sorted, true)?;
     let outputs = down.take_axis(&back, 0)?.reshape(&shape)?;
     let ids = sorted.take_axis(&back, 0)?.reshape(ids.shape())?;
     Ok(Routed { outputs, ids })
 }
 
-/// Each row times its own expert's matrix: the one place that knows where MLX can gather. `rows`: `[R, 1,
-/// K]`, `stack`: `[E, N, K]`, `sorted`: `[R]` u32, ascending. Output: `[R, 1, N]` in the dtype of `rows`.
-///
-/// On the CPU `gather_mm` takes f32 only: the stack was widened at load, the rows are widened here, and the
-/// result is rounded back. On Metal everything has the working dtype, and both conversions do nothing.
-pub fn expert_product(rows: &Array, stack: &Array, sorted: &Array) -> Op {
-    let wide = rows.as_dtype(stack.dtype())?;
-    ops::gather_mm(wide, stack.swap_axes(-1, -2)?, None, sorted, true)?.as_dtype(rows.dtype())
+/// `rows`: `[R, 1, H]`, `ids`: `[R]` u32. Output: `[R, 1, H]`.
+fn each_expert<S: Steps + ?Sized>(
+    steps: &S,
+    experts: &ExpertWeights,
+    rows: &Array,
+    ids: &Array,
+    sorted: bool,
+) -> Op {
+    let gate = steps.expert_product(rows, &experts.gate, ids, sorted)?;
+    let up = steps.expert_product(rows, &experts.up, ids, sorted)?;
+    steps.expert_product(&steps.activate(&gate, &up)?, &experts.down, ids, sorted)
 }
 
 /// What the shared expert made of T tokens.

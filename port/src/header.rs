@@ -11,8 +11,8 @@ use spec::{Error, Result};
 use std::io::Read;
 use std::path::Path;
 
-/// Dtypes the port takes (K3).
-pub const SUPPORTED: [Dtype; 3] = [Dtype::BF16, Dtype::F16, Dtype::F32];
+/// Dtypes the port takes: plain ones (K3), FP8 (K4), and the words of packed matrices.
+pub const SUPPORTED: [Dtype; 5] = [Dtype::BF16, Dtype::F16, Dtype::F32, Dtype::F8_E4M3, Dtype::U32];
 
 const NEXT: &str = "download the file again";
 
@@ -61,7 +61,7 @@ fn check_dtypes(path: &Path, metadata: &Metadata) -> Result<()> {
         Some((name, tensor)) => Err(Error::Tensor {
             path: path.into(),
             name: name.to_string(),
-            expected: "BF16, F16 or F32".into(),
+            expected: "BF16, F16, F32, F8_E4M3, or U32 where it is packed".into(),
             found: format!("{:?}", tensor.dtype),
             next: "convert the checkpoint to BF16".into(),
         }),

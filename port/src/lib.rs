@@ -11,12 +11,13 @@
 //!
 //! Architecture invariant: written from `docs/kolibri-1.md` alone; nothing of the reference is seen here,
 //! and no tensor name, loader or number is shared with it. Absent on purpose: batches of more than one
-//! sequence, sampling, tokenising, quantised weights.
+//! sequence, sampling, tokenising.
 
 pub mod attention;
 pub mod cache;
 pub mod engine;
 pub mod experts;
+pub mod fp8;
 pub mod head;
 pub mod header;
 pub mod layer;
@@ -26,10 +27,13 @@ pub mod record;
 pub mod rope;
 pub mod router;
 mod side;
+pub mod source;
 pub mod steps;
 mod tensors;
 mod unique;
+pub mod weight;
 pub mod weights;
 
 pub use side::Port;
 pub use steps::{Correct, Steps};
+pub use weight::Weight;

@@ -6,8 +6,8 @@
 //! model has ([`crate::weights`] names them) and any change of a value.
 
 use crate::engine::{Doing, dim, values};
-use crate::header;
 use crate::unique::Listed;
+use crate::{fp8, header};
 use mlx_rs::{Array, Dtype, ops, transforms};
 use spec::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
@@ -123,9 +123,19 @@ impl Tensors {
         }
     }
 
-    /// Takes one tensor of exactly this shape, in the file's dtype, not yet evaluated. Errors:
-    /// [`Error::Tensor`] if it is missing or mis-shaped.
+    /// Takes one tensor of numbers of exactly this shape, in the file's dtype, not yet evaluated. Errors:
+    /// [`Error::Tensor`] if it is missing, mis-shaped, or holds codes or words in place of numbers.
     pub fn take(&mut self, name: &str, shape: &[usize]) -> Result<Array> {
+        match self.left.get(name) {
+            Some(tensor) if matches!(tensor.array.dtype(), Dtype::Uint8 | Dtype::Uint32) => {
+                let found = if tensor.array.dtype() == Dtype::Uint8 { "F8_E4M3" } else { "U32" };
+                Err(refuse(&tensor.path, name, "BF16, F16 or F32", found))
+            }
+            _ => self.take_shaped(name, shape),
+        }
+    }
+
+    fn take_shaped(&mut self, name: &str, shape: &[usize]) -> Result<Array> {
         let Some(tensor) = self.left.remove(name) else {
             return Err(refuse(&self.dir, name, &format!("a tensor of shape {shape:?}"), "no such tensor"));
         };
@@ -137,6 +147,32 @@ impl Tensors {
         let array = tensor.array.clone();
         self.taken.push(tensor);
         Ok(array)
+    }
+
+    /// As [`Tensors::take`], of this dtype. Errors: also [`Error::Tensor`] on another one.
+    pub fn take_as(&mut self, name: &str, shape: &[usize], dtype: Dtype) -> Result<Array> {
+        match self.left.get(name) {
+            Some(tensor) if tensor.array.dtype() != dtype => {
+                let found = format!("{:?}", tensor.array.dtype());
+                Err(refuse(&tensor.path, name, &format!("{dtype:?}"), found))
+            }
+            _ => self.take_shaped(name, shape),
+        }
+    }
+
+    /// Whether there is such a tensor that nobody took yet.
+    pub fn has(&self, name: &str) -> bool {
+        self.left.contains_key(name)
+    }
+
+    /// Whether there is such a tensor, of this dtype. FP8 codes are u8 here, and nothing else is.
+    pub fn is(&self, name: &str, dtype: Dtype) -> bool {
+        self.left.get(name).is_some_and(|tensor| tensor.array.dtype() == dtype)
+    }
+
+    /// The checkpoint's folder.
+    pub fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// Refuses a checkpoint with tensors that nobody took. Errors: [`Error::Tensor`] naming the first.
@@ -160,13 +196,21 @@ impl Tensors {
 /// Evaluates tensors and refuses the first value that is NaN or infinite. Errors: [`Error::Tensor`] naming
 /// the tensor and the value's index in row-major order.
 pub fn check_finite(tensors: &[Tensor]) -> Result<()> {
-    let finite = |t: &Tensor| ops::all(&t.array.is_finite()?, None);
+    let finite = |t: &Tensor| match t.array.dtype() {
+        Dtype::Uint8 => ops::all(&fp8::is_number(&t.array)?, None),
+        _ => ops::all(&t.array.is_finite()?, None),
+    };
     let flags: Vec<Array> = tensors.iter().map(finite).collect::<Result<_, _>>().doing("check weights")?;
     transforms::eval(&flags).doing("read weights")?;
     let Some(bad) = flags.iter().position(|flag| !flag.item_exact::<bool>()) else {
         return Ok(());
     };
     let Tensor { name, path, array } = &tensors[bad];
+    if array.dtype() == Dtype::Uint8 {
+        let numbers = fp8::is_number(array).and_then(|a| values::<bool>(&a)).doing("read weights")?;
+        let index = numbers.iter().position(|number| !number).expect("MLX found a code of NaN");
+        return Err(refuse(path, name, "finite values", format!("the FP8 code of NaN at index {index}")));
+    }
     let wide = array.as_dtype(Dtype::Float32).and_then(|a| values::<f32>(&a)).doing("read weights")?;
     let index = wide.iter().position(|x| !x.is_finite()).expect("MLX found one that is not finite");
     let found = format!("{} at index {index}", wide[index]);
@@ -195,7 +239,8 @@ fn read_index(path: &Path) -> Result<BTreeMap<String, String>> {
     }
 }
 
-fn refuse(path: &Path, name: &str, expected: &str, found: impl Into<String>) -> Error {
+/// A tensor that is not what it should be.
+pub(crate) fn refuse(path: &Path, name: &str, expected: &str, found: impl Into<String>) -> Error {
     Error::Tensor {
         path: path.into(),
         name: name.into(),

@@ -127,7 +127,8 @@ impl Port {
             let ids: Vec<u32> = run.case.tokens[positions.clone()].iter().map(|id| id.0).collect();
             let ids = Array::from_slice(&ids, &[1, dim(ids.len())]);
             let mut taps = Taps::new(index, None, positions.clone(), recorder);
-            let mut h = self.steps.embed(&self.weights.embedding, &ids).doing("embed")?;
+            let rows = self.steps.embed(&self.weights.embedding, &ids).doing("embed")?;
+            let mut h = rows.as_dtype(working_dtype(self.precision)).doing("embed")?;
             taps.put(spec::Site::Embedding, &h).doing("embed")?;
             taps.deliver(recorder)?;
             for (id, cache) in self.config.layer_ids().zip(&mut caches) {

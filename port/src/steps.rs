@@ -8,6 +8,7 @@ use crate::attention::{self, Rope};
 use crate::cache::{Cache, KvCache, RotatingCache};
 use crate::engine::Op;
 use crate::mask::{Mask, mask};
+use crate::weight::Weight;
 use crate::weights::{ExpertWeights, SharedWeights};
 use crate::{experts, rope, router};
 use mlx_rs::{Array, Dtype, fast, ops};
@@ -17,8 +18,8 @@ use spec::{LayerId, ModelConfig};
 /// Every step that a bug can be planted in.
 pub trait Steps: Send + Sync {
     /// Rows of the embedding (K5). `table`: `[V, H]`, `ids`: `[1, T]` u32; output: `[1, T, H]`.
-    fn embed(&self, table: &Array, ids: &Array) -> Op {
-        table.take_axis(ids, 0)
+    fn embed(&self, table: &Weight, ids: &Array) -> Op {
+        table.rows(ids)
     }
 
     /// RMSNorm over the last axis (K7), in f32, rounded once: given bf16, MLX's kernel rounds before it
@@ -29,8 +30,8 @@ pub trait Steps: Send + Sync {
     }
 
     /// `x @ weight^T`, no bias (K8). `x`: `[1, T, in]`, `weight`: `[out, in]`; output: `[1, T, out]`.
-    fn linear(&self, x: &Array, weight: &Array) -> Op {
-        ops::matmul(x, weight.transpose()?)
+    fn linear(&self, x: &Array, weight: &Weight) -> Op {
+        weight.product(x)
     }
 
     /// RoPE's periods, `[D/2]` f32 (K10).
@@ -126,9 +127,10 @@ pub trait Steps: Send + Sync {
         weights.multiply(Array::from_f32(config.route_scale))
     }
 
-    /// Each row times its own expert's matrix, see [`experts::expert_product`].
-    fn expert_product(&self, rows: &Array, stack: &Array, sorted: &Array) -> Op {
-        experts::expert_product(rows, stack, sorted)
+    /// Each row times its own expert's matrix (K17). `rows`: `[R, 1, in]`, `stack`: `[E, out, in]`, `ids`: `[R]`
+    /// u32, ascending if `sorted`; output: `[R, 1, out]`.
+    fn expert_product(&self, rows: &Array, stack: &Weight, ids: &Array, sorted: bool) -> Op {
+        stack.gathered(rows, ids, sorted)
     }
 
     /// `silu(gate) * up` (K17), elementwise, in f32, rounded once.
@@ -165,8 +167,8 @@ pub trait Steps: Send + Sync {
     }
 
     /// Logits in f32 (K18). `x`: `[1, T, H]`, `lm_head`: `[V, H]` f32; output: `[1, T, V]` f32.
-    fn logits(&self, x: &Array, lm_head: &Array) -> Op {
-        ops::matmul(x.as_dtype(Dtype::Float32)?, lm_head.transpose()?)
+    fn logits(&self, x: &Array, lm_head: &Weight) -> Op {
+        lm_head.product(&x.as_dtype(Dtype::Float32)?)
     }
 }
 

@@ -85,12 +85,20 @@ fn without(name: &str) -> Checkpoint {
 #[case::transposed(changed(UP, Stored::bf16(&[12, 7], &[0.0; 84])), &[UP, "[7, 12]", "[12, 7]"])]
 #[case::flat(changed(UP, Stored::bf16(&[84], &[0.0; 84])), &[UP, "[7, 12]", "[84]"])]
 #[case::unsupported_dtype(
+    changed(UP, Stored { dtype: Dtype::F8_E5M2, shape: vec![7, 12], bytes: vec![0; 84] }),
+    &[UP, "BF16, F16, F32", "F8_E5M2"]
+)]
+#[case::fp8_without_scales(
     changed(UP, Stored { dtype: Dtype::F8_E4M3, shape: vec![7, 12], bytes: vec![0; 84] }),
-    &[UP, "BF16, F16 or F32", "F8_E4M3"]
+    &["model.layers.1.mlp.experts.10.up_proj.weight_scale_inv", "[1, 1]", "no such tensor"]
+)]
+#[case::words_without_a_block_in_the_config(
+    changed(UP, Stored { dtype: Dtype::U32, shape: vec![7, 2], bytes: vec![0; 56] }),
+    &[UP, "`quantization` block", "none"]
 )]
 #[case::integers(
     changed(UP, Stored { dtype: Dtype::I32, shape: vec![7, 12], bytes: vec![0; 336] }),
-    &[UP, "BF16, F16 or F32", "I32"]
+    &[UP, "BF16, F16, F32", "I32"]
 )]
 #[case::nan(spoiled(f32::NAN), &[UP, "finite", "NaN at index 41"])]
 #[case::infinite(spoiled(f32::NEG_INFINITY), &[UP, "finite", "-inf at index 41"])]

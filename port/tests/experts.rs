@@ -50,7 +50,7 @@ fn sorted_gather_gives_each_row_its_own_experts_product(
     let (gate, gate_numbers) = stack(&mut random, WIDTH, HIDDEN);
     let (up, up_numbers) = stack(&mut random, WIDTH, HIDDEN);
     let (down, down_numbers) = stack(&mut random, HIDDEN, WIDTH);
-    let weights = ExpertWeights { gate, up, down };
+    let weights = ExpertWeights { gate: gate.into(), up: up.into(), down: down.into() };
     let x = random.numbers(tokens * HIDDEN);
     let ids = ids(tokens);
     if tokens > 1 {

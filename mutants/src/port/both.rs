@@ -8,7 +8,7 @@ use port::experts::{Routed, Shared, routed, shared};
 use port::mask::Mask;
 use port::router::top_k;
 use port::weights::{ExpertWeights, SharedWeights};
-use port::{Correct, Steps};
+use port::{Correct, Steps, Weight};
 use spec::{LayerId, ModelConfig};
 
 /// A method of [`Steps`].
@@ -90,9 +90,9 @@ macro_rules! each_of_its_part {
 
 impl Steps for Both {
     each_of_its_part! {
-        Embed: fn embed(table: &Array, ids: &Array) -> Op;
+        Embed: fn embed(table: &Weight, ids: &Array) -> Op;
         Norm: fn norm(x: &Array, weight: &Array, eps: f32) -> Op;
-        Linear: fn linear(x: &Array, weight: &Array) -> Op;
+        Linear: fn linear(x: &Array, weight: &Weight) -> Op;
         RopePeriods: fn rope_periods(config: &ModelConfig) -> Array;
         Rotates: fn rotates(config: &ModelConfig, layer: LayerId) -> bool;
         RopeOffset: fn rope_offset(cached: usize) -> usize;
@@ -105,11 +105,11 @@ impl Steps for Both {
         RouterLogits: fn router_logits(x: &Array, gate: &Array) -> Op;
         SelectionScores: fn selection_scores(logits: &Array, bias: &Array) -> Op;
         TopkWeights: fn topk_weights(l: &Array, bias: &Array, ids: &Array, config: &ModelConfig) -> Op;
-        ExpertProduct: fn expert_product(rows: &Array, stack: &Array, sorted: &Array) -> Op;
+        ExpertProduct: fn expert_product(rows: &Array, stack: &Weight, ids: &Array, sorted: bool) -> Op;
         Activate: fn activate(gate: &Array, up: &Array) -> Op;
         Combine: fn combine(outputs: &Array, weights: &Array) -> Op;
         MoeSum: fn moe_sum(routed: &Array, shared: &Array) -> Op;
-        Logits: fn logits(x: &Array, lm_head: &Array) -> Op;
+        Logits: fn logits(x: &Array, lm_head: &Weight) -> Op;
     }
 
     fn norm_then_rotate(

@@ -5,7 +5,7 @@ use mlx_rs::{Array, Dtype, ops};
 use port::engine::{Op, dim};
 use port::experts::{Routed, Shared};
 use port::weights::{ExpertWeights, SharedWeights};
-use port::{Correct, Steps};
+use port::{Correct, Steps, Weight};
 
 /// Each token's experts as they were chosen: nothing is sorted.
 pub struct Unsorted;
@@ -40,10 +40,7 @@ fn in_order(weights: &ExpertWeights, x: &Array, ids: &Array, order: &Array) -> O
     let expert = ids.reshape(&[-1])?.take_axis(order, 0)?;
     let token = order.floor_divide(Array::from_slice(&[k.unsigned_abs()], &[]))?;
     let rows = x.reshape(&[-1, 1, hidden])?.take_axis(token, 0)?;
-    let product = |rows: &Array, stack: &Array| {
-        let wide = rows.as_dtype(stack.dtype())?;
-        ops::gather_mm(wide, stack.swap_axes(-1, -2)?, None, &expert, false)?.as_dtype(rows.dtype())
-    };
+    let product = |rows: &Array, stack: &Weight| Correct.expert_product(rows, stack, &expert, false);
     let active = Correct.activate(&product(&rows, &weights.gate)?, &product(&rows, &weights.up)?)?;
     let down = product(&active, &weights.down)?;
     let outputs = down.take_axis(&back, 0)?.reshape(&[1, x.dim(1), k, hidden])?;
@@ -55,9 +52,9 @@ pub struct Permuted;
 
 impl Steps for Permuted {
     fn routed(&self, weights: &ExpertWeights, x: &Array, ids: &Array) -> Op<Routed> {
-        let places = places(weights.gate.dim(0));
+        let places = places(weights.gate.arrays()[0].dim(0));
         // the map is its own inverse: at place p is expert places[p]
-        let stack = |stack: &Array| stack.take_axis(&places, 0);
+        let stack = |stack: &Weight| stack.map(|array| array.take_axis(&places, 0));
         let permuted = ExpertWeights {
             gate: stack(&weights.gate)?,
             up: stack(&weights.up)?,
@@ -79,7 +76,7 @@ pub struct SharedFused;
 
 impl Steps for SharedFused {
     fn shared(&self, weights: &SharedWeights, x: &Array) -> Op<Shared> {
-        let fused = self.linear(x, &ops::concatenate(&[&weights.gate, &weights.up], 0)?)?;
+        let fused = self.linear(x, &side_by_side(&weights.gate, &weights.up, 0)?)?;
         let [gate, up] = <[Array; 2]>::try_from(fused.split_equal(2, -1)?).expect("two halves");
         let active = self.activate(&gate, &up)?;
         let output = self.linear(&active, &weights.down)?;
@@ -87,14 +84,19 @@ impl Steps for SharedFused {
     }
 }
 
+/// Rows of two matrices, or of two stacks of them, one after the other along `axis`.
+fn side_by_side(gate: &Weight, up: &Weight, axis: i32) -> Op<Weight> {
+    Ok(ops::concatenate(&[gate.dense()?, up.dense()?], axis)?.into())
+}
+
 /// Gate and up projection of the routed experts as one product.
 pub struct RoutedFused;
 
 impl Steps for RoutedFused {
     fn routed(&self, weights: &ExpertWeights, x: &Array, ids: &Array) -> Op<Routed> {
-        let width = weights.gate.dim(1);
+        let width = weights.gate.arrays()[0].dim(1);
         let fused = ExpertWeights {
-            gate: ops::concatenate(&[&weights.gate, &weights.up], 1)?,
+            gate: side_by_side(&weights.gate, &weights.up, 1)?,
             up: weights.up.clone(),
             down: weights.down.clone(),
         };
@@ -118,17 +120,20 @@ impl Steps for Halves {
 pub struct ProductInHalves;
 
 impl Steps for ProductInHalves {
-    fn expert_product(&self, rows: &Array, stack: &Array, sorted: &Array) -> Op {
+    fn expert_product(&self, rows: &Array, stack: &Weight, ids: &Array, sorted: bool) -> Op {
+        let stack = stack.dense()?;
         let half = rows.dim(-1) / 2;
         let wide = rows.as_dtype(Dtype::Float32)?;
         let low = Correct.expert_product(
             &wide.try_index((.., .., ..half))?,
-            &stack.try_index((.., .., ..half))?,
+            &stack.try_index((.., .., ..half))?.into(),
+            ids,
             sorted,
         )?;
         let high = Correct.expert_product(
             &wide.try_index((.., .., half..))?,
-            &stack.try_index((.., .., half..))?,
+            &stack.try_index((.., .., half..))?.into(),
+            ids,
             sorted,
         )?;
         low.add(high)?.as_dtype(rows.dtype())

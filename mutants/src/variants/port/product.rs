@@ -3,7 +3,7 @@
 use mlx_rs::ops::indexing::TryIndexOp;
 use mlx_rs::{Array, Dtype, ops};
 use port::engine::Op;
-use port::{Correct, Steps};
+use port::{Correct, Steps, Weight};
 
 /// Rows of the vocabulary that [`LogitsInBlocks`] takes at a time.
 const BLOCK: i32 = 100;
@@ -12,21 +12,25 @@ const BLOCK: i32 = 100;
 pub struct InHalves;
 
 impl Steps for InHalves {
-    fn linear(&self, x: &Array, weight: &Array) -> Op {
-        let half = x.dim(-1) / 2;
-        let (x32, w32) = (x.as_dtype(Dtype::Float32)?, weight.as_dtype(Dtype::Float32)?);
-        let low = ops::matmul(x32.try_index((.., .., ..half))?, w32.try_index((.., ..half))?.transpose()?)?;
-        let high = ops::matmul(x32.try_index((.., .., half..))?, w32.try_index((.., half..))?.transpose()?)?;
-        low.add(high)?.as_dtype(x.dtype())
+    fn linear(&self, x: &Array, weight: &Weight) -> Op {
+        in_halves(x, &weight.dense()?)
     }
+}
+
+fn in_halves(x: &Array, weight: &Array) -> Op {
+    let half = x.dim(-1) / 2;
+    let (x32, w32) = (x.as_dtype(Dtype::Float32)?, weight.as_dtype(Dtype::Float32)?);
+    let low = ops::matmul(x32.try_index((.., .., ..half))?, w32.try_index((.., ..half))?.transpose()?)?;
+    let high = ops::matmul(x32.try_index((.., .., half..))?, w32.try_index((.., half..))?.transpose()?)?;
+    low.add(high)?.as_dtype(x.dtype())
 }
 
 /// `(w x^T)^T`.
 pub struct WeightFirst;
 
 impl Steps for WeightFirst {
-    fn linear(&self, x: &Array, weight: &Array) -> Op {
-        weight_first(x, weight)
+    fn linear(&self, x: &Array, weight: &Weight) -> Op {
+        weight_first(x, &weight.dense()?.as_dtype(x.dtype())?)
     }
 }
 
@@ -48,7 +52,7 @@ pub struct RouterInHalves;
 
 impl Steps for RouterInHalves {
     fn router_logits(&self, x: &Array, gate: &Array) -> Op {
-        InHalves.linear(&x.as_dtype(Dtype::Float32)?, gate)
+        in_halves(&x.as_dtype(Dtype::Float32)?, gate)
     }
 }
 
@@ -56,10 +60,10 @@ impl Steps for RouterInHalves {
 pub struct LogitsInBlocks;
 
 impl Steps for LogitsInBlocks {
-    fn logits(&self, x: &Array, lm_head: &Array) -> Op {
-        let rows = lm_head.dim(0);
+    fn logits(&self, x: &Array, lm_head: &Weight) -> Op {
+        let rows = lm_head.arrays()[0].dim(0);
         let block = |first: i32| {
-            let part = lm_head.try_index((first..(first + BLOCK).min(rows), ..))?;
+            let part = lm_head.map(|array| array.try_index((first..(first + BLOCK).min(rows), ..)))?;
             Correct.logits(x, &part)
         };
         let blocks: Vec<Array> = (0..rows).step_by(BLOCK as usize).map(block).collect::<Op<_>>()?;
@@ -71,9 +75,10 @@ impl Steps for LogitsInBlocks {
 pub struct OneHotEmbedding;
 
 impl Steps for OneHotEmbedding {
-    fn embed(&self, table: &Array, ids: &Array) -> Op {
+    fn embed(&self, table: &Weight, ids: &Array) -> Op {
+        let table = table.dense()?;
         let vocabulary = ops::arange::<_, u32>(None, table.dim(0), None)?;
         let one_hot = ids.expand_dims(-1)?.eq(vocabulary)?.as_dtype(table.dtype())?;
-        ops::matmul(one_hot, table)
+        ops::matmul(one_hot, &table)
     }
 }
