@@ -6,6 +6,7 @@ mod bisect;
 mod catalogue;
 mod census;
 mod comparison;
+mod convert;
 mod explain;
 mod progress;
 
@@ -13,6 +14,7 @@ pub use bisect::print_bisection;
 pub use catalogue::{print_catalogue, print_row};
 pub use census::print_survey;
 pub use comparison::{print_live, print_traces, side};
+pub use convert::print_kinds;
 pub use explain::print_explanation;
 pub use progress::{Bar, Phases};
 

@@ -54,6 +54,14 @@ impl Recorder for Tap<'_> {
 }
 
 impl<B: Bench> Bench for Remembering<B> {
+    fn source(&self) -> Option<&dyn Bench> {
+        self.bench.source()
+    }
+
+    fn active_bytes(&self) -> Result<u64> {
+        self.bench.active_bytes()
+    }
+
     fn reference_lanes(&self, lanes: &[Lane<'_>], recorder: &mut dyn Recorder) -> Result<Vec<Executed>> {
         let mutants: Vec<Option<String>> = lanes.iter().map(|lane| lane.mutant.map(str::to_owned)).collect();
         let mut first = self.first.borrow_mut();
