@@ -51,6 +51,9 @@ const WORDS: Dtypes = (&[Dtype::U32], "U32");
 const FP8: Dtypes = (&[Dtype::F8_E4M3], "F8_E4M3");
 const SCALE_INV: Dtypes = (&[Dtype::F32], "F32");
 
+/// What may stand beside a module's `weight`.
+const BESIDE: [&str; 3] = ["scales", "biases", "weight_scale_inv"];
+
 const OTHER_CONFIG: &str = "use the config.json that belongs to these files";
 
 struct Resolver<'a> {
@@ -91,8 +94,9 @@ impl<'a> Resolver<'a> {
         let (mlp, rest) = expected.name.split_once(".experts.").expect("experts have this name (K3)");
         let (expert, part) = rest.split_once('.').expect("experts have this name (K3)");
         let module = format!("{mlp}.switch_mlp.{}", part.strip_suffix(".weight").expect("K3"));
-        let stacked = self.entry(&format!("{mlp}.experts.0.{part}")).is_none()
-            && self.entry(&format!("{module}.weight")).is_some();
+        let any =
+            ["weight"].iter().chain(&BESIDE).any(|tail| self.entry(&format!("{module}.{tail}")).is_some());
+        let stacked = any && self.entry(&format!("{mlp}.experts.0.{part}")).is_none();
         stacked.then(|| (module, expert.parse().expect("experts are numbered (K3)")))
     }
 
@@ -109,7 +113,12 @@ impl<'a> Resolver<'a> {
                 self.refuse(ProblemKind::Dtype, &name, expected, dtype.to_string(), PACK_AGAIN);
                 return None;
             }
-            _ => (self.part(&name, shape, "", MATRIX)?, Form::Plain),
+            None => {
+                // what is beside a missing weight is not extra
+                self.claimed.extend(BESIDE.map(|tail| format!("{module}.{tail}")));
+                (self.part(&name, shape, "", MATRIX)?, Form::Plain)
+            }
+            Some(_) => (self.part(&name, shape, "", MATRIX)?, Form::Plain),
         };
         Some(Stored { shape: shape.into(), weight, form })
     }

@@ -2,6 +2,7 @@
 //! outputs.
 #![allow(dead_code)] // each test file uses a part
 
+pub mod damage;
 pub mod pack;
 
 use half::{bf16, f16};
