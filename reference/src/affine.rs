@@ -1,8 +1,8 @@
 //! Rows of MLX's affine packing to f32: `scale * code + bias`, in f32, the product and the sum each rounded.
 //!
-//! Inputs: the codes of a row as bytes, its scales and biases in f32. Outputs: f32 values. With scales in BF16
-//! or F16 the product is exact, because a code has at most 8 bits. Absent on purpose: where the bytes lie
-//! (`storage`) and whether their number is right (`resolve`).
+//! Inputs: the codes of a row as bytes, its scales and biases in f32. Outputs: f32 values. With scales in
+//! BF16 or F16 the product is exact, because a code has at most 8 bits. Absent on purpose: where the bytes
+//! lie (`storage`) and whether their number is right (`resolve`).
 
 use spec::quantization::Affine;
 
@@ -42,12 +42,12 @@ fn codes_to_f32<const BITS: usize>(codes: &[u8], values: &mut [f32]) {
     for (values, bytes) in blocks.iter_mut().zip(packed) {
         let word = little_endian(bytes);
         for (i, value) in values.iter_mut().enumerate() {
-            *value = (word >> (i * BITS) & mask) as u8 as f32;
+            *value = f32::from((word >> (i * BITS) & mask) as u8);
         }
     }
     let word = little_endian(packed_rest);
     for (i, value) in rest.iter_mut().enumerate() {
-        *value = (word >> (i * BITS) & mask) as u8 as f32;
+        *value = f32::from((word >> (i * BITS) & mask) as u8);
     }
 }
 

@@ -55,7 +55,7 @@ const fn e4m3(code: u32) -> f32 {
         // in units of 2^(1 - 7 - 3)
         (0, fraction) => fraction as f32 / 512.0,
         // an f32 has bias 127 and 23 bits of significand
-        _ => f32::from_bits(exponent + (127 - 7) << 23 | fraction << 20),
+        _ => f32::from_bits(((exponent + 127 - 7) << 23) | (fraction << 20)),
     };
     if sign == 1 { -magnitude } else { magnitude }
 }
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn fp8_codes_by_hand() {
-        // smallest subnormal, largest subnormal, smallest normal, one, largest, minus zero, minus one and a half
+        // smallest and largest subnormal, smallest normal, one, largest, minus zero, minus one and a half
         let mut values = [0.0_f32; 7];
         widen(Dtype::F8_E4M3, &[0x01, 0x07, 0x08, 0x38, 0x7e, 0x80, 0xbc], &mut values);
         assert_eq!(values, [1.0 / 512.0, 7.0 / 512.0, 1.0 / 64.0, 1.0, 448.0, -0.0, -1.5]);

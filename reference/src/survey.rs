@@ -23,8 +23,8 @@ pub struct Survey {
     /// Number of values found: of a packed or FP8 matrix its values, not its words, and neither its scales
     /// nor its biases; of a tensor that has a problem, its elements in the file.
     pub parameters: u64,
-    /// Values that one token uses, however they are stored, of the tensors that should be there: one row of the embedding, k of
-    /// the E routed experts, everything else whole.
+    /// Values that one token uses, however they are stored, of the tensors that should be there: one row of
+    /// the embedding, k of the E routed experts, everything else whole.
     pub active_parameters: u64,
     /// Kind of each layer.
     pub layers: Vec<LayerKind>,

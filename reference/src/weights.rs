@@ -1,6 +1,6 @@
 //! The checkpoint's tensors as f32, decoded when asked for and never kept.
 //!
-//! Inputs: tensor names (K3). Outputs: ndarray matrices and vectors, unpacked where the files hold codes (K4).
+//! Inputs: tensor names (K3). Outputs: ndarray matrices and vectors, unpacked from codes (K4).
 //! Packed and FP8 matrices are f32 values like any other from here on, in the bf16 emulation too: these are
 //! the weights that the port multiplies, and only activations are rounded. Absent on purpose: any cache;
 //! whoever reads a tensor decides how long it lives.

@@ -148,7 +148,7 @@ fn rows_of_a_fraction_of_a_word_are_refused() {
 fn packed_matrices_without_a_block_in_the_config_are_all_refused() {
     let dir = damaged(Kind::Affine, |config, _| config["quantization"] = Value::Null);
     let problems = survey(dir.path()).unwrap().problems;
-    // embedding, head, and of each of 3 layers 4 projections, router, 7 experts and a shared one of 3 matrices
+    // embedding, head, and of each of 3 layers 4 projections, router, 8 experts of 3 matrices
     assert_eq!(problems.len(), 2 + 3 * (4 + 1 + 8 * 3));
     assert!(problems.iter().all(|problem| problem.kind == ProblemKind::Packing), "{problems:?}");
     let error = Error::from(problems[0].clone()).to_string();
@@ -236,7 +236,8 @@ fn a_wrong_stack_or_an_extra_tensor_is_refused_once(
 #[rstest]
 #[case::no_scale(
     |_: &mut Value, t: &mut Vec<Tensor>| remove(t, UP, "weight_scale_inv"),
-    ProblemKind::Missing, "weight_scale_inv", ["a tensor of shape [2, 4] (blocks of 16 x 8)", "no such tensor"]
+    ProblemKind::Missing, "weight_scale_inv",
+    ["a tensor of shape [2, 4] (blocks of 16 x 8)", "no such tensor"]
 )]
 #[case::transposed_grid(
     |_: &mut Value, t: &mut Vec<Tensor>| named(t, UP, "weight_scale_inv").shape = vec![4, 2],

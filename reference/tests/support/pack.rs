@@ -122,15 +122,16 @@ pub fn fp8(tensor: &Tensor, block: [usize; 2]) -> Packed {
     for (flat, value) in given.iter().enumerate() {
         scales[place(flat)] = scales[place(flat)].max(value.abs() / 448.0);
     }
+    let sizes: Vec<f64> = (0..=0x7e).map(e4m3_size).collect();
     let (mut codes, mut values) = (vec![], vec![]);
     for (flat, value) in given.iter().enumerate() {
         let scale = f64::from(scales[place(flat)]);
         let size = f64::from(value.abs()) / scale;
         // sizes grow with the code; the one below or at the value is near enough
-        let code = (1..=0x7e_u8).take_while(|&code| e4m3_size(code) <= size).last().unwrap_or(0);
+        let code = sizes.partition_point(|&s| s <= size) - 1;
         let sign = if *value < 0.0 { -1.0 } else { 1.0 };
-        codes.push(if sign < 0.0 { code | 0x80 } else { code });
-        values.push((sign * e4m3_size(code) * scale) as f32);
+        codes.push(code as u8 | if sign < 0.0 { 0x80 } else { 0 });
+        values.push((sign * sizes[code] * scale) as f32);
     }
     let weight = Tensor { dtype: Dtype::F8_E4M3, bytes: codes, ..tensor.clone() };
     let scales = Tensor::new(&beside(&tensor.name, "weight_scale_inv"), &grid, Dtype::F32, &scales);
