@@ -75,30 +75,6 @@ fn assert_refused(dir: &Path, kind: ProblemKind, tensor: &str, words: [&str; 2])
     },
     ProblemKind::Shape, "weight", ["shape [32, 6] (32 columns of 6 bits in 32-bit words)", "[32, 3]"]
 )]
-#[case::no_scales(
-    |_: &mut Value, t: &mut Vec<Tensor>| remove(t, UP, "scales"),
-    ProblemKind::Missing, "scales", ["a tensor of shape [32, 2] (groups of 16 values)", "no such tensor"]
-)]
-#[case::no_biases(
-    |_: &mut Value, t: &mut Vec<Tensor>| remove(t, UP, "biases"),
-    ProblemKind::Missing, "biases", ["a tensor of shape [32, 2] (groups of 16 values)", "no such tensor"]
-)]
-#[case::transposed_scales(
-    |_: &mut Value, t: &mut Vec<Tensor>| named(t, UP, "scales").shape = vec![2, 32],
-    ProblemKind::Shape, "scales", ["shape [32, 2] (groups of 16 values)", "[2, 32]"]
-)]
-#[case::flat_biases(
-    |_: &mut Value, t: &mut Vec<Tensor>| named(t, UP, "biases").shape = vec![64],
-    ProblemKind::Shape, "biases", ["shape [32, 2] (groups of 16 values)", "[64]"]
-)]
-#[case::scales_of_integers(
-    |_: &mut Value, t: &mut Vec<Tensor>| named(t, UP, "scales").dtype = Dtype::I16,
-    ProblemKind::Dtype, "scales", ["BF16, F16 or F32", "I16"]
-)]
-#[case::biases_of_integers(
-    |_: &mut Value, t: &mut Vec<Tensor>| named(t, UP, "biases").dtype = Dtype::U16,
-    ProblemKind::Dtype, "biases", ["BF16, F16 or F32", "U16"]
-)]
 #[case::group(
     |c: &mut Value, _: &mut Vec<Tensor>| {
         c["quantization"][UP] = json!({ "bits": 3, "group_size": 24 });
@@ -128,7 +104,41 @@ fn assert_refused(dir: &Path, kind: ProblemKind, tensor: &str, words: [&str; 2])
     },
     ProblemKind::Dtype, "weight", ["BF16, F16 or F32 values, U32 codes or F8_E4M3", "I32"]
 )]
-fn a_wrong_packed_matrix_is_refused(
+fn codes_that_are_not_what_the_config_says_are_refused(
+    #[case] edit: Edit,
+    #[case] kind: ProblemKind,
+    #[case] tail: &str,
+    #[case] words: [&str; 2],
+) {
+    assert_refused(damaged(Kind::Affine, edit).path(), kind, &format!("{UP}.{tail}"), words);
+}
+
+#[rstest]
+#[case::no_scales(
+    |_: &mut Value, t: &mut Vec<Tensor>| remove(t, UP, "scales"),
+    ProblemKind::Missing, "scales", ["a tensor of shape [32, 2] (groups of 16 values)", "no such tensor"]
+)]
+#[case::no_biases(
+    |_: &mut Value, t: &mut Vec<Tensor>| remove(t, UP, "biases"),
+    ProblemKind::Missing, "biases", ["a tensor of shape [32, 2] (groups of 16 values)", "no such tensor"]
+)]
+#[case::transposed_scales(
+    |_: &mut Value, t: &mut Vec<Tensor>| named(t, UP, "scales").shape = vec![2, 32],
+    ProblemKind::Shape, "scales", ["shape [32, 2] (groups of 16 values)", "[2, 32]"]
+)]
+#[case::flat_biases(
+    |_: &mut Value, t: &mut Vec<Tensor>| named(t, UP, "biases").shape = vec![64],
+    ProblemKind::Shape, "biases", ["shape [32, 2] (groups of 16 values)", "[64]"]
+)]
+#[case::scales_of_integers(
+    |_: &mut Value, t: &mut Vec<Tensor>| named(t, UP, "scales").dtype = Dtype::I16,
+    ProblemKind::Dtype, "scales", ["BF16, F16 or F32", "I16"]
+)]
+#[case::biases_of_integers(
+    |_: &mut Value, t: &mut Vec<Tensor>| named(t, UP, "biases").dtype = Dtype::U16,
+    ProblemKind::Dtype, "biases", ["BF16, F16 or F32", "U16"]
+)]
+fn wrong_scales_and_biases_are_refused(
     #[case] edit: Edit,
     #[case] kind: ProblemKind,
     #[case] tail: &str,
@@ -195,6 +205,17 @@ fn packed_matrices_without_a_block_in_the_config_are_all_refused() {
     ProblemKind::Shape, "model.layers.1.mlp.switch_mlp.up_proj.weight",
     ["shape [7, 32, 8] (32 columns of 8 bits in 32-bit words)", "[7, 32, 3]"]
 )]
+fn a_wrong_stack_is_refused_once(
+    #[case] sound: Kind,
+    #[case] edit: Edit,
+    #[case] kind: ProblemKind,
+    #[case] tensor: &str,
+    #[case] words: [&str; 2],
+) {
+    assert_refused(damaged(sound, edit).path(), kind, tensor, words);
+}
+
+#[rstest]
 #[case::a_stack_beside_one_tensor_each(
     Kind::Plain, |_: &mut Value, t: &mut Vec<Tensor>| {
         add(t, "model.layers.1.mlp.switch_mlp.up_proj.weight", &[7, 32, 32], Dtype::BF16);
@@ -223,7 +244,7 @@ fn packed_matrices_without_a_block_in_the_config_are_all_refused() {
     ProblemKind::Extra, "model.layers.1.self_attn.o_proj.weight_scale_inv",
     ["only the tensors of docs/kolibri-1.md (K3, K4)", "an extra one, F32 [1, 1]"]
 )]
-fn a_wrong_stack_or_an_extra_tensor_is_refused_once(
+fn a_tensor_that_no_matrix_needs_is_refused(
     #[case] sound: Kind,
     #[case] edit: Edit,
     #[case] kind: ProblemKind,
