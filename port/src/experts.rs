@@ -3,7 +3,7 @@
 //! Inputs: the MoE's input `[1, T, H]`, ids. Outputs: each expert's output, unweighted. Absent on purpose:
 //! weights and sums ([`crate::Steps::combine`]).
 
-use crate::engine::{Op, dim, length};
+use crate::engine::Op;
 use crate::steps::Steps;
 use crate::weights::{ExpertWeights, SharedWeights};
 use mlx_rs::{Array, ops};
@@ -34,7 +34,7 @@ pub fn routed<S: Steps + ?Sized>(steps: &S, experts: &ExpertWeights, x: &Array, 
     let up = steps.expert_product(&rows, &experts.up, &sorted)?;
     let down = steps.expert_product(&steps.activate(&gate, &up)?, &experts.down, &sorted)?;
 
-    let shape = [1, dim(length(x, 1)), k, hidden];
+    let shape = [x.dim(0), x.dim(1), k, hidden];
     let outputs = down.take_axis(&back, 0)?.reshape(&shape)?;
     let ids = sorted.take_axis(&back, 0)?.reshape(ids.shape())?;
     Ok(Routed { outputs, ids })
