@@ -26,6 +26,8 @@ pub struct Row<'a> {
     pub position: usize,
     /// Tokens of the call it is recorded in.
     pub call: usize,
+    /// Sequences that go through together.
+    pub together: usize,
 }
 
 impl Row<'_> {
@@ -87,6 +89,7 @@ pub struct Port {
     pub precision: Precision,
     pub edits: Vec<Edit>,
     pub obeys_forcing: bool,
+    pub takes_batches: bool,
     pub tensors: BTreeMap<String, Vec<f32>>,
     /// Given twice by `tensors`.
     pub twice: Option<&'static str>,
@@ -95,7 +98,8 @@ pub struct Port {
 impl Port {
     fn new(precision: Precision) -> Self {
         let tensors = tensors();
-        Self { config: config(), precision, edits: Vec::new(), obeys_forcing: true, tensors, twice: None }
+        let (config, edits) = (config(), Vec::new());
+        Self { config, precision, edits, obeys_forcing: true, takes_batches: true, tensors, twice: None }
     }
 
     fn row(&self, run: &Run<'_>, layer: Option<usize>, site: Site, position: usize, call: usize) -> Vec<f32> {
@@ -104,7 +108,8 @@ impl Port {
             (Site::Logits, _) => self.logits(run, position),
             _ => honest(layer, site, position),
         };
-        let place = Row { case: &run.case.name, layer, site, position, call };
+        let together = run.schedule.batch;
+        let place = Row { case: &run.case.name, layer, site, position, call, together };
         self.edits.iter().for_each(|edit| edit(&place, &mut row));
         row
     }
@@ -200,6 +205,14 @@ impl Side for Port {
     }
 
     fn forward(&self, runs: &[Run<'_>], recorder: &mut dyn Recorder) -> Result<Vec<Executed>> {
+        if !self.takes_batches && runs.iter().any(|run| run.schedule.batch > 1) {
+            return Err(Error::Argument {
+                what: "a batch".into(),
+                expected: "1".into(),
+                found: "more".into(),
+                next: "wait".into(),
+            });
+        }
         self.of_no_layer(Site::Embedding, runs, recorder)?;
         self.layer_of(0, runs, recorder)?;
         self.layer_of(1, runs, recorder)?;

@@ -18,8 +18,8 @@ fn refusal(text: &str) -> String {
 }
 
 #[rstest]
-#[case::trained(TRAINED, "trained", 24)]
-#[case::random(RANDOM, "random", 22)]
+#[case::trained(TRAINED, "trained", 25)]
+#[case::random(RANDOM, "random", 23)]
 fn the_committed_gates_apply_what_can_be_measured(
     #[case] text: &str,
     #[case] name: &str,

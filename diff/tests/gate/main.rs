@@ -1,6 +1,7 @@
 //! The gate against values worked out by hand: its limits, its findings, its files, and whole runs on sides
 //! that are tables.
 
+mod batch;
 mod controls;
 mod fake;
 mod findings;
