@@ -73,6 +73,9 @@ const PLACES: &[Place] = &[
     // the first query of a call needs W - 1 keys of earlier calls, and there are W - 2
     place("cache_one_slot_short", FIRST, &[Site::AttnOut], CHUNK),
     place("decode_window_short", FIRST, &[Site::AttnOut], DECODE_FROM),
+    place("decode_window_long", FIRST, &[Site::AttnOut], DECODE_FROM),
+    place("cache_trimmed_for_one_token", FIRST, &[Site::AttnOut], CHUNK),
+    place("ring_slots_as_positions", FIRST, &[Site::AttnOut], DECODE_FROM),
     place("kv_exchanged_in_decode", FIRST, &[Site::AttnOut], DECODE_FROM),
     // one key has all the weight, whatever the scale
     place("attention_scale_one", FIRST, &[Site::AttnOut], 1),
@@ -109,6 +112,9 @@ const PLACES: &[Place] = &[
     place("head_scaled_1_1", HEAD, &[Site::Logits], 0),
 ];
 
+/// A bug of batches.
+const ONE: &str = "one sequence is no batch";
+
 /// What these tokens of this checkpoint in f32 cannot show, and why.
 const UNSEEN: &[(&str, &str)] = &[
     ("norm_statistics_bf16", "the statistics of f32 rows are f32"),
@@ -119,6 +125,14 @@ const UNSEEN: &[(&str, &str)] = &[
     ("route_scale_squared", "the scale is 1"),
     ("bf16_bias", "the biases are stored in bf16"),
     ("rope_base_10000", "the base is 10000"),
+    ("batched_rope_positions_in_padded_frame", ONE),
+    ("batch_decode_pos_frozen", ONE),
+    ("rope_one_token_first_row", ONE),
+    ("batch_decode_pad_keys_visible", ONE),
+    ("left_padding_visible", ONE),
+    ("masked_row_nan", ONE),
+    ("rows_misaligned_after_leave", ONE),
+    ("rows_misaligned_after_join", ONE),
     ("f16_weights", "f16 holds these weights as well as f32 sums them"),
 ];
 

@@ -49,7 +49,8 @@ fn fifty_bugs_and_more_can_be_in_the_port_and_thirty_five_of_them_in_the_referen
 /// Whether a model meets it; `config()` has ten layers, full where `i % 5 == 4`, 8 heads to 2 of keys and
 /// values, 32 experts, window 33, hidden size 96, widths 32.
 fn met(need: Need, config: &ModelConfig, tokens: usize, chunk: usize) -> bool {
-    need.is_met(&Occasion { config, tokens, chunk, nonzero_bias: false, wide_bias: false })
+    let (batch, nonzero_bias, wide_bias) = (false, false, false);
+    need.is_met(&Occasion { config, tokens, chunk, batch, nonzero_bias, wide_bias })
 }
 
 #[rstest]
@@ -96,8 +97,23 @@ fn a_bias_meets(#[case] need: Need, #[case] nonzero_bias: bool, #[case] wide_bia
         config: &config,
         tokens: 64,
         chunk: 36,
+        batch: false,
         nonzero_bias,
         wide_bias,
     };
     assert!(need.is_met(&at(nonzero_bias, wide_bias)) && !need.is_met(&at(!nonzero_bias, !wide_bias)));
+}
+
+#[test]
+fn a_batch_is_met_where_there_is_one() {
+    let config = config();
+    let at = |batch| Occasion {
+        config: &config,
+        tokens: 64,
+        chunk: 36,
+        batch,
+        nonzero_bias: true,
+        wide_bias: true,
+    };
+    assert!(Need::Batch.is_met(&at(true)) && !Need::Batch.is_met(&at(false)));
 }

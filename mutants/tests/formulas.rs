@@ -128,6 +128,28 @@ fn the_retained_offset_stops_one_before_the_window() {
     }
 }
 
+/// How many keys a call shows its queries, after calls of these lengths.
+#[rstest]
+// 6 of before and 3; left with 7; in decode a window of its own keys
+#[case("cache_trimmed_for_one_token", &[9, 3, 8, 1], [9, 7, 8, 7])]
+#[case("decode_window_long", &[9, 3, 1, 1], [9, 9, 8, 8])]
+// the ring is cut to 7, then written from slot 0 on
+#[case("ring_slots_as_positions", &[9, 1, 1, 1], [9, 1, 2, 3])]
+#[case::before_the_ring_is_full("ring_slots_as_positions", &[6, 1, 1, 1], [6, 7, 1, 2])]
+fn a_call_sees_this_many_keys(#[case] id: &str, #[case] calls: &[i32], #[case] expected: [i32; 4]) {
+    let mut cache = steps(id).cache(Some(7));
+    let seen: Vec<i32> = calls
+        .iter()
+        .map(|&tokens| {
+            let x = heads(2, tokens);
+            let (keys, values) = cache.update(&x, &x).unwrap();
+            assert_eq!(keys.shape(), values.shape());
+            keys.dim(2)
+        })
+        .collect();
+    assert_eq!(seen, expected);
+}
+
 #[rstest]
 #[case("window_one_short", [Some(WINDOW - 1), None])]
 #[case("window_one_long", [Some(WINDOW + 1), None])]

@@ -1,7 +1,7 @@
 //! Where each bug of a port's step is, and from which position on; everything before it keeps its bits.
 mod support;
 
-use mutants::{PortPlant, PortStep, catalogue, find};
+use mutants::{Need, PortPlant, PortStep, catalogue, find};
 use ndarray::s;
 use rstest::rstest;
 use spec::{LayerId, Precision, Site};
@@ -16,7 +16,7 @@ const EPSILONS: [&str; 3] = ["norm_eps_x10", "norm_eps_floor_1e4", "norm_eps_aft
 const TURNED: &[Site] = &[Site::QRope, Site::KRope];
 
 /// Layers are fed the same input and the same ids, so that what moves is of the layer itself.
-const PLACES: [Place; 56] = [
+const PLACES: [Place; 59] = [
     place("mup_embed_scale", Every, &[Site::Embedding], 0),
     place("embedding_row_shifted", Every, &[Site::Embedding], 0),
     place("one_plus_w_norm", Every, &[Site::AttnNorm, Site::FinalNorm], 0),
@@ -46,6 +46,11 @@ const PLACES: [Place; 56] = [
     place("mask_top_left", Every, &[Site::AttnOut], CHUNK),
     place("cache_one_slot_short", Sliding, &[Site::AttnOut], CHUNK),
     place("decode_window_short", Sliding, &[Site::AttnOut], DECODE_FROM),
+    place("decode_window_long", Sliding, &[Site::AttnOut], DECODE_FROM),
+    // the second call has 25 tokens, and is left with 8 keys of the first
+    place("cache_trimmed_for_one_token", Sliding, &[Site::AttnOut], CHUNK),
+    // the first token of decode is written over the oldest key, into slot 0
+    place("ring_slots_as_positions", Sliding, &[Site::AttnOut], DECODE_FROM),
     // one key has all the weight, whatever the scale
     place("attention_scale_one", Every, &[Site::AttnOut], 1),
     place("attention_scale_hidden", Every, &[Site::AttnOut], 1),
@@ -183,7 +188,9 @@ fn beside_another_bug_each_is_what_it_is_alone() {
 
 #[test]
 fn every_bug_of_a_step_has_its_place() {
-    let planted = catalogue().filter(|mutant| port_steps(mutant).is_some());
+    // those of batches have theirs in `tests/batch.rs`
+    let of_one = |mutant: &&mutants::Mutant| !mutant.needs.contains(&Need::Batch);
+    let planted = catalogue().filter(of_one).filter(|mutant| port_steps(mutant).is_some());
     let planted: BTreeSet<_> = planted.map(|mutant| mutant.id).collect();
     let places: BTreeSet<_> = PLACES.iter().map(|place| place.id).chain([BEYOND]).chain(SCALES).collect();
     assert_eq!(planted, places);
