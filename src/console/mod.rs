@@ -7,6 +7,7 @@ mod catalogue;
 mod census;
 mod comparison;
 mod explain;
+mod probe;
 mod progress;
 
 pub use bisect::print_bisection;
@@ -14,6 +15,7 @@ pub use catalogue::{print_catalogue, print_row};
 pub use census::print_survey;
 pub use comparison::{print_live, print_traces, side};
 pub use explain::print_explanation;
+pub use probe::{print_kernels, print_probed};
 pub use progress::{Bar, Phases};
 
 pub use reports::{count, share};

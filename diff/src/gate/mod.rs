@@ -33,7 +33,7 @@ mod set;
 pub(crate) mod statics;
 mod tally;
 mod top1;
-mod ulp;
+pub(crate) mod ulp;
 mod verdict;
 
 pub use control::of_harness;

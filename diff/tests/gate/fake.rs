@@ -6,13 +6,15 @@
 
 #[path = "../support/config.rs"]
 mod config;
+#[path = "../support/kernels.rs"]
+pub mod kernels;
 
 use config::config;
 use diff::bench::{Bench, Idle, Lane, Occasion, Planted, PlantedIn};
 use ndarray::{Array2, ArrayView2};
 use spec::{
-    At, Choices, Error, Executed, ExpertId, LayerId, ModelConfig, Precision, Recorder, Result, Routing, Run,
-    Schedule, Side, SideInfo, Site,
+    At, Choices, Error, Executed, ExpertId, Kernels, LayerId, ModelConfig, Precision, Recorder, Result,
+    Routing, Run, Schedule, Side, SideInfo, Site,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -335,6 +337,12 @@ impl Bench for Fake {
         let mut port = Port::new(precision);
         (bug.plant)(&mut port)?;
         Ok(Box::new(port))
+    }
+
+    fn kernels(&self, mutant: Option<&str>) -> Result<Box<dyn Kernels>> {
+        let drop_key = |kernels: Plain| Plain { seen: 1024, ..kernels };
+        let kernels = Plain::new();
+        Ok(Box::new(if mutant == Some("everything") { drop_key(kernels) } else { kernels }))
     }
 
     fn together(&self, _ids: &str) -> bool {
