@@ -8,6 +8,7 @@ use diff::bench::{Bench, Idle, Lane, Occasion, Planted, PlantedIn};
 use mutants::{Facts, Kind, Mutant, PortPlant, edit};
 use ndarray::{Array2, ArrayView2};
 use port::Port;
+use port::engine::{Doing, active_bytes};
 use port::kernels::PortKernels;
 use reference::{Correct, Reference, Steps};
 use spec::{Error, Executed, ExpertId, Kernels, LayerId, ModelConfig, Precision, Recorder, Result, Side};
@@ -19,6 +20,8 @@ use tempfile::TempDir;
 pub struct Workbench {
     checkpoint: PathBuf,
     reference: Reference,
+    /// Over the checkpoint that this one is a build of.
+    source: Option<Box<Workbench>>,
     /// The bugs in the port that is judged.
     judged: Vec<&'static Mutant>,
     /// Loaded ports, by precision.
@@ -37,10 +40,31 @@ impl Workbench {
         Ok(Self {
             checkpoint: checkpoint.into(),
             reference: Reference::open(checkpoint, reference::Options { threads })?,
+            source: None,
             judged,
             ports: RefCell::default(),
             edited: RefCell::default(),
         })
+    }
+
+    /// The same, as a build of the checkpoint in `source`. Errors: those of [`Reference::open`];
+    /// [`Error::Argument`] if that is another model.
+    pub fn built_from(self, source: &Path, threads: Option<usize>) -> Result<Self> {
+        let source = Self::open(source, threads, None)?;
+        let plain = |config: &ModelConfig| ModelConfig {
+            quantization: spec::Quantization::default(),
+            declared_dtype: None,
+            ..config.clone()
+        };
+        if plain(source.config()) != plain(self.config()) {
+            return Err(Error::Argument {
+                what: format!("--reference {}", source.checkpoint.display()),
+                expected: format!("the checkpoint that {} is a build of", self.checkpoint.display()),
+                found: "one whose config.json is another model's".into(),
+                next: "name the folder that the build was converted from".into(),
+            });
+        }
+        Ok(Self { source: Some(Box::new(source)), ..self })
     }
 
     fn with_steps(&self, precision: Precision, steps: Box<dyn port::Steps>) -> Result<Port> {
@@ -72,6 +96,14 @@ impl Workbench {
 }
 
 impl Bench for Workbench {
+    fn source(&self) -> Option<&dyn Bench> {
+        self.source.as_deref().map(|source| source as &dyn Bench)
+    }
+
+    fn active_bytes(&self) -> Result<u64> {
+        Ok(active_bytes().doing("ask for its memory")? as u64)
+    }
+
     fn reference(&self) -> &dyn Side {
         &self.reference
     }

@@ -85,6 +85,14 @@ pub struct Occasion {
 
 /// Both sides over one checkpoint, and ways to break them.
 pub trait Bench {
+    /// The same over the checkpoint that a packed build was made of, whose choices are forced.
+    fn source(&self) -> Option<&dyn Bench> {
+        None
+    }
+
+    /// Bytes of all live arrays, as the port's engine counts them. Errors: the engine's.
+    fn active_bytes(&self) -> Result<u64>;
+
     /// The reference.
     fn reference(&self) -> &dyn Side;
 

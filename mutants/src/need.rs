@@ -36,6 +36,12 @@ pub enum Need {
     RawWeights,
     /// More than ten experts, whose ids sort otherwise as strings.
     TwoDigitExperts,
+    /// Matrices that are not packed.
+    Plain,
+    /// Matrices that MLX's affine quantiser packed.
+    Packed,
+    /// Matrices in FP8.
+    Fp8,
 }
 
 /// What there is.
@@ -72,6 +78,9 @@ impl Need {
             Need::RouteScale => "a scale of routed weights other than 1",
             Need::RawWeights => "routed weights that are not renormalised anyway",
             Need::TwoDigitExperts => "more than ten experts",
+            Need::Plain => "matrices that are not packed",
+            Need::Packed => "matrices that MLX's affine quantiser packed",
+            Need::Fp8 => "matrices in FP8",
         }
     }
 
@@ -97,6 +106,9 @@ impl Need {
             Need::RouteScale => config.route_scale != 1.0,
             Need::RawWeights => !config.renormalise_topk,
             Need::TwoDigitExperts => config.num_experts > 10,
+            Need::Plain => config.quantization.affine.is_none() && !config.quantization.fp8,
+            Need::Packed => config.quantization.affine.is_some(),
+            Need::Fp8 => config.quantization.fp8,
         }
     }
 }

@@ -59,6 +59,11 @@ pub fn on_gpu() -> Op<bool> {
     Ok(matches!(Device::try_default()?.get_type()?, DeviceType::Gpu))
 }
 
+/// Bytes of all live arrays of this process, as MLX counts them; those it keeps for later use are not.
+pub fn active_bytes() -> Op<usize> {
+    mlx_rs::memory::active_memory()
+}
+
 /// Who computes, and what else changes its numbers: BLAS, threads, environment.
 pub fn describe(precision: Precision) -> SideInfo {
     let mut notes = vec![("blas".into(), blas())];

@@ -15,6 +15,7 @@
 
 pub mod attention;
 pub mod cache;
+pub mod convert;
 pub mod engine;
 pub mod experts;
 pub mod fp8;
@@ -34,6 +35,7 @@ mod tensors;
 mod unique;
 pub mod weight;
 pub mod weights;
+mod write;
 
 pub use side::Port;
 pub use steps::{Correct, Steps};

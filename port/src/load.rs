@@ -5,7 +5,7 @@
 //! Outputs: lazy MLX arrays of the file's own dtype and the checked shape. Absent on purpose: which tensors a
 //! model has ([`crate::weights`] names them) and any change of a value.
 
-use crate::engine::{Doing, dim, values};
+use crate::engine::{Doing, dim, length, values};
 use crate::unique::Listed;
 use crate::{fp8, header};
 use mlx_rs::{Array, Dtype, ops, transforms};
@@ -170,6 +170,17 @@ impl Tensors {
         self.left.get(name).is_some_and(|tensor| tensor.array.dtype() == dtype)
     }
 
+    /// The names of all tensors that nobody took yet, in order.
+    pub fn names(&self) -> Vec<String> {
+        self.left.keys().cloned().collect()
+    }
+
+    /// The shape of a tensor that nobody took yet. Panics if there is none.
+    pub fn shape(&self, name: &str) -> Vec<usize> {
+        let array = &self.left[name].array;
+        (0..dim(array.ndim())).map(|axis| length(array, axis)).collect()
+    }
+
     /// The checkpoint's folder.
     pub fn dir(&self) -> &Path {
         &self.dir
@@ -185,6 +196,11 @@ impl Tensors {
                 Err(refuse(&tensor.path, &tensor.name, expected, found))
             }
         }
+    }
+
+    /// Forgets the tensors taken since the last call, and says their bytes.
+    pub fn just_taken_bytes(&mut self) -> u64 {
+        self.just_taken().iter().map(|tensor| tensor.array.nbytes() as u64).sum()
     }
 
     /// The tensors taken since the last call, for [`check_finite`].

@@ -14,8 +14,8 @@ use spec::{Affine, ModelConfig, Precision, Quantization, Result};
 use std::path::Path;
 
 /// Bits and groups that MLX has kernels for.
-const BITS: [u32; 6] = [2, 3, 4, 5, 6, 8];
-const GROUPS: [usize; 3] = [32, 64, 128];
+pub(crate) const BITS: [u32; 6] = [2, 3, 4, 5, 6, 8];
+pub(crate) const GROUPS: [usize; 3] = [32, 64, 128];
 
 /// The open checkpoint and the dtypes its tensors are wanted in.
 pub struct Source {
@@ -74,7 +74,8 @@ impl Source {
         rounded.and_then(|weight| cast(weight, self.wide)).doing(format!("load {stacked}"))
     }
 
-    fn stacked(&self, module: &str, each: &[Weight]) -> Result<Weight> {
+    /// Matrices, alike in shape and packing, as one stack.
+    pub(crate) fn stacked(&self, module: &str, each: &[Weight]) -> Result<Weight> {
         let packing = each[0].packing();
         if each.iter().any(|one| one.packing() != packing) {
             let expected = "the experts of one layer and part packed alike";
@@ -99,8 +100,8 @@ impl Source {
         cast(weight, dtype).doing(format!("load {module}"))
     }
 
-    /// A matrix, or a stack of them, as it lies in the file.
-    fn stored(&mut self, module: &str, shape: &[usize]) -> Result<Weight> {
+    /// A matrix, or a stack of them, as it lies in the file; FP8 unpacked to f32.
+    pub(crate) fn stored(&mut self, module: &str, shape: &[usize]) -> Result<Weight> {
         let name = |part: &str| format!("{module}.{part}");
         if self.tensors.has(&name("scales")) || self.tensors.is(&name("weight"), Dtype::Uint32) {
             return self.packed(module, shape);

@@ -32,8 +32,8 @@ pub(crate) struct Shard {
     pub tensors: usize,
 }
 
-/// Ranges shorter than this are not worth a system call.
-const RELEASED_BYTES_MIN: usize = 1 << 20;
+/// Ranges shorter than this are not worth a system call; the scales of one expert's matrix are longer.
+const RELEASED_BYTES_MIN: usize = 1 << 14;
 
 impl Shard {
     /// Lets go of the memory behind a range that was read. Reading it again fetches it again.

@@ -5,7 +5,8 @@
 //!
 //! Where to find a step: [`steps`] names every one and points at the file with its arithmetic (`norm`,
 //! `rope`, `attention`, `router`, `experts`, `product`, `precision`); `layer` and `model` put them in
-//! order; `checkpoint`, [`survey`](fn@survey), [`scan`](fn@scan) and `weights` are about files.
+//! order; `checkpoint`, `resolve`, [`survey`](fn@survey), [`scan`](fn@scan) and `weights` are about files,
+//! `storage`, `affine` and `decode` about how they hold values (K3, K4).
 //!
 //! Deliberately absent: caches of keys and values, chunked or batched execution, any engine but the CPU,
 //! and any code shared with the port. **A schedule changes nothing here, because nothing reads it**: a
@@ -16,6 +17,7 @@
 //!
 //! Architecture invariant: this crate depends on `spec` alone among this workspace's crates.
 
+mod affine;
 mod attention;
 mod checkpoint;
 mod decode;
@@ -28,10 +30,12 @@ mod norm;
 mod precision;
 mod product;
 mod reference;
+mod resolve;
 mod rope;
 mod router;
 mod scan;
 pub mod steps;
+mod storage;
 mod survey;
 mod unique;
 mod weights;

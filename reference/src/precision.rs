@@ -1,4 +1,5 @@
-//! Where a bf16 runtime stores a tensor, its emulation rounds (kolibri-1.md, bf16 emulation).
+//! Where a bf16 runtime stores a tensor, its emulation rounds (kolibri-1.md, bf16 emulation). Activations
+//! only: weights that are packed or FP8 are multiplied as the f32 values that they stand for.
 
 use crate::workers::Workers;
 use half::bf16;

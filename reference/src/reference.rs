@@ -30,7 +30,7 @@ pub struct Reference {
 
 impl Reference {
     /// Opens the checkpoint in `dir`, strictly: its configuration, its files, and every tensor's name,
-    /// shape and dtype (K1 to K3). Values are only read when they are used. The files are mapped, so they
+    /// shape and dtype (K1 to K4). Values are only read when they are used. The files are mapped, so they
     /// must not be changed or shortened while the reference lives.
     ///
     /// Errors: [`spec::Error::Config`], [`spec::Error::Checkpoint`], [`spec::Error::Tensor`],

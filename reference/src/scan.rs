@@ -22,13 +22,14 @@ pub struct Scan {
     pub config_sha256: String,
     /// Bytes of all shards.
     pub bytes: u64,
-    /// Number of tensors whose values were looked at; those of unsupported dtypes are only hashed.
+    /// Number of tensors in which every NaN and infinity was looked for: those in BF16, F16, F32 and FP8
+    /// E4M3, and packed codes (U32), which have neither. Those of other dtypes are only hashed.
     pub tensors_checked: usize,
     /// The first bad value of every tensor that has one, by tensor name.
     pub not_finite: Vec<NotFinite>,
 }
 
-/// A value that is NaN or infinite.
+/// A number that is NaN or infinite, as it is stored: a value, a scale, a bias, an FP8 code.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct NotFinite {
     /// The tensor.
@@ -93,14 +94,14 @@ fn scan_shard(files: &Files, id: ShardId, progress: &(dyn Fn(u64) + Sync)) -> Sh
     let header_end = tensors.first().map_or(shard.map.len(), |(_, entry)| entry.bytes.start);
     hash(&shard.map[..header_end]);
     let mut at = header_end;
-    let mut values = vec![0.0; BLOCK / 2];
+    let mut values = vec![0.0; BLOCK];
     let mut scan = ShardScan { sha256: String::new(), tensors_checked: 0, not_finite: Vec::new() };
     for (name, entry) in tensors {
         // the header was checked: tensors lie end to end up to the end of the file
         assert_eq!(entry.bytes.start, at, "tensor `{name}` starts where the one before it ends");
         at = entry.bytes.end;
-        let known = matches!(entry.dtype, Dtype::BF16 | Dtype::F16 | Dtype::F32);
-        scan.tensors_checked += usize::from(known);
+        let known = matches!(entry.dtype, Dtype::BF16 | Dtype::F16 | Dtype::F32 | Dtype::F8_E4M3);
+        scan.tensors_checked += usize::from(known || entry.dtype == Dtype::U32);
         let mut bad = None;
         for (block, bytes) in shard.map[entry.bytes.clone()].chunks(BLOCK).enumerate() {
             hash(bytes);

@@ -1,12 +1,12 @@
-//! The census of a checkpoint: what is there, and everything that is wrong with it (K3).
+//! The census of a checkpoint: what is there, and everything that is wrong with it (K3, K4).
 //!
 //! Inputs: a folder. Outputs: a [`Survey`]. [`survey`] lists problems where opening a checkpoint refuses
 //! the first one. Absent on purpose: the values of the tensors; [`scan`](fn@crate::scan) reads those.
 
-use crate::checkpoint::{Entry, Files};
-use safetensors::Dtype;
+use crate::checkpoint::Files;
+use crate::resolve::{Resolved, resolve};
 use serde::Serialize;
-use spec::census::{self, Expected, Role};
+use spec::census::{self, Role};
 use spec::{Error, LayerKind, ModelConfig, Result, config_file};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -16,14 +16,15 @@ use std::path::{Path, PathBuf};
 pub struct Survey {
     /// The shards that could be read, by name.
     pub files: Vec<FileSummary>,
-    /// Per dtype, by name.
+    /// Per dtype, by name, as the files hold them: packed codes, scales and biases each under their own.
     pub dtypes: Vec<DtypeCount>,
-    /// Number of tensors found.
+    /// Number of tensors found in the files.
     pub tensors: usize,
-    /// Number of elements found.
+    /// Number of values found: of a packed or FP8 matrix its values, not its words, and neither its scales
+    /// nor its biases; of a tensor that has a problem, its elements in the file.
     pub parameters: u64,
-    /// Elements that one token uses, of the tensors that should be there: one row of the embedding, k of
-    /// the E routed experts, everything else whole.
+    /// Values that one token uses, however they are stored, of the tensors that should be there: one row of
+    /// the embedding, k of the E routed experts, everything else whole.
     pub active_parameters: u64,
     /// Kind of each layer.
     pub layers: Vec<LayerKind>,
@@ -84,8 +85,10 @@ pub enum ProblemKind {
     Missing,
     /// A tensor of another shape.
     Shape,
-    /// A tensor of a dtype that cannot be widened to f32.
+    /// A tensor of a dtype that cannot stand where it does.
     Dtype,
+    /// Packed codes that the config does not describe, or describes in a way that cannot be.
+    Packing,
     /// A tensor that the model does not have.
     Extra,
 }
@@ -104,7 +107,7 @@ impl From<Problem> for Error {
 pub fn survey(dir: &Path) -> Result<Survey> {
     let config = config_file::read(dir)?;
     let files = Files::read(dir)?;
-    let problems = problems(&config, &files);
+    let Resolved { stored, problems } = resolve(&config, &files);
     let mut dtypes: BTreeMap<String, DtypeCount> = BTreeMap::new();
     for entry in files.entries.values() {
         let dtype = entry.dtype.to_string();
@@ -117,68 +120,19 @@ pub fn survey(dir: &Path) -> Result<Survey> {
         bytes: shard.map.len() as u64,
         tensors: shard.tensors,
     };
+    let understood: BTreeSet<&str> =
+        stored.values().flat_map(|stored| stored.parts()).map(|part| part.tensor.as_str()).collect();
+    let other = files.entries.iter().filter(|(name, _)| !understood.contains(name.as_str()));
+    let elements = stored.values().map(|stored| stored.elements() as u64);
     Ok(Survey {
         files: files.shards.iter().map(summary).collect(),
         dtypes: dtypes.into_values().collect(),
         tensors: files.entries.len(),
-        parameters: files.entries.values().map(Entry::elements).sum(),
+        parameters: elements.chain(other.map(|(_, entry)| entry.elements())).sum(),
         active_parameters: active_parameters(&config),
         layers: config.layers,
         problems,
     })
-}
-
-/// Everything that is wrong: with the files, then with the expected tensors in census order, then extra
-/// tensors.
-pub(crate) fn problems(config: &ModelConfig, files: &Files) -> Vec<Problem> {
-    let expected = census::expected(config);
-    let mut problems = files.problems.clone();
-    for tensor in &expected {
-        match files.entries.get(&tensor.name) {
-            Some(entry) => problems.extend(mismatch(files, tensor, entry)),
-            None if !files.complete => {}
-            None => problems.push(Problem {
-                kind: ProblemKind::Missing,
-                path: files.dir.clone(),
-                tensor: Some(tensor.name.clone()),
-                expected: format!("a tensor of shape {:?}", tensor.shape),
-                found: "no such tensor".into(),
-                next: "fetch the missing file, or use the config.json that belongs to these files".into(),
-            }),
-        }
-    }
-    let known: BTreeSet<&str> = expected.iter().map(|tensor| tensor.name.as_str()).collect();
-    let extra = files.entries.iter().filter(|(name, _)| !known.contains(name.as_str()));
-    problems.extend(extra.map(|(name, entry)| Problem {
-        kind: ProblemKind::Extra,
-        path: files.shards[entry.shard.0].path.clone(),
-        tensor: Some(name.clone()),
-        expected: "only the tensors of docs/kolibri-1.md (K3)".into(),
-        found: format!("an extra one, {} {:?}", entry.dtype, entry.shape),
-        next: "use the config.json that belongs to these files, or a checkpoint of this family".into(),
-    }));
-    problems
-}
-
-fn mismatch(files: &Files, expected: &Expected, entry: &Entry) -> Option<Problem> {
-    let problem = |kind, expected_words: String, found: String, next: &str| Problem {
-        kind,
-        path: files.shards[entry.shard.0].path.clone(),
-        tensor: Some(expected.name.clone()),
-        expected: expected_words,
-        found,
-        next: next.into(),
-    };
-    if entry.shape != expected.shape {
-        let words = (format!("shape {:?}", expected.shape), format!("{:?}", entry.shape));
-        let next = "use the config.json that belongs to these files";
-        return Some(problem(ProblemKind::Shape, words.0, words.1, next));
-    }
-    if !matches!(entry.dtype, Dtype::BF16 | Dtype::F16 | Dtype::F32) {
-        let next = "use a release in one of those dtypes";
-        return Some(problem(ProblemKind::Dtype, "BF16, F16 or F32".into(), entry.dtype.to_string(), next));
-    }
-    None
 }
 
 fn active_parameters(config: &ModelConfig) -> u64 {

@@ -33,23 +33,34 @@ pub struct AffineBuild {
 pub struct Quantization {
     /// MLX's affine packing, if the build has any.
     pub affine: Option<AffineBuild>,
+    /// Whether the config says that matrices are FP8.
+    pub fp8: bool,
     /// Rows and columns of the block that shares one scale where a matrix is FP8 (K4: 128 x 128).
     pub fp8_block: [usize; 2],
 }
 
 impl Default for Quantization {
     fn default() -> Self {
-        Self { affine: None, fp8_block: [FP8_BLOCK; 2] }
+        Self { affine: None, fp8: false, fp8_block: [FP8_BLOCK; 2] }
     }
 }
 
 impl Quantization {
     /// What the config says about a module, if it is packed: its packing; `None`: it says that it is not, or
-    /// nothing at all.
+    /// nothing at all. What it says of a stack of experts it says of each.
     pub fn affine(&self, module: &str) -> Option<Affine> {
         let build = self.affine.as_ref()?;
-        build.modules.get(module).copied().unwrap_or(Some(build.default))
+        let named = build.modules.get(module).or_else(|| build.modules.get(&stack_of(module)?));
+        named.copied().unwrap_or(Some(build.default))
     }
+}
+
+/// The stack that an expert's matrix lies in where a build has stacks: of
+/// `model.layers.0.mlp.experts.3.up_proj` it is `model.layers.0.mlp.switch_mlp.up_proj`.
+pub fn stack_of(module: &str) -> Option<String> {
+    let (mlp, rest) = module.split_once(".experts.")?;
+    let (_, part) = rest.split_once('.')?;
+    Some(format!("{mlp}.switch_mlp.{part}"))
 }
 
 /// K4
@@ -68,7 +79,7 @@ pub(crate) fn read(keys: &Keys) -> Result<Quantization> {
     if let Some(block) = mlx.or(other) {
         let inner = keys.inside(block);
         if inner.get("quant_method").is_some() {
-            read.fp8_block = fp8_block(&inner)?;
+            (read.fp8, read.fp8_block) = (true, fp8_block(&inner)?);
         } else {
             read.affine = Some(affine_build(&inner)?);
         }

@@ -1,9 +1,11 @@
 //! The command line's shape. Absent on purpose: doing anything.
 
+mod convert;
 mod mutants;
 mod probe;
 mod search;
 
+pub use convert::{BitsOrKeep, Convert};
 pub use mutants::{Mutants, MutantsList, MutantsRun, MutantsShow, MutantsVerb, Mutate};
 pub use probe::Probe;
 pub use search::{Bisect, Explain, Searched};
@@ -49,6 +51,8 @@ pub enum Verb {
     Mutate(Mutate),
     /// Write a tiny checkpoint from a seed
     Make(Make),
+    /// Write a build packed by MLX's affine quantiser, as mlx-lm lays it out
+    Convert(Convert),
 }
 
 /// `assay inspect`.
@@ -173,6 +177,10 @@ const LIVE_ONLY: [&str; 11] = [
 pub struct Judged {
     /// Folder of the checkpoint
     pub checkpoint: PathBuf,
+    /// The checkpoint that this one is a build of: its choices are forced, its golden outputs hold, and what
+    /// the packing costs is reported
+    #[arg(long, value_name = "DIR")]
+    pub reference: Option<PathBuf>,
     /// Limits and controls: a gate file, or the built-in `trained` or `random` [default: random for a
     /// checkpoint made by `assay make`, else trained]
     #[arg(long, value_name = "FILE|NAME")]

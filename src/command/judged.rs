@@ -34,7 +34,10 @@ pub struct Switches<'a> {
 /// Reads and hashes all of it. Errors: whatever cannot be read or used; [`Error::Unpaired`] on an empty set.
 pub fn read(arguments: &cli::Judged, switches: &Switches<'_>) -> Result<Judged> {
     let dir = &arguments.checkpoint;
-    let bench = Workbench::open(dir, switches.threads, switches.port_mutant)?;
+    let mut bench = Workbench::open(dir, switches.threads, switches.port_mutant)?;
+    if let Some(source) = &arguments.reference {
+        bench = bench.built_from(source, switches.threads)?;
+    }
     let config = diff::bench::Bench::reference(&bench).config().clone();
     let known: Vec<String> = planted(&bench).into_iter().map(|planted| planted.id).collect();
     let (gate, gate_text) = gate(dir, arguments.gate.as_deref(), &known)?;
@@ -43,13 +46,19 @@ pub fn read(arguments: &cli::Judged, switches: &Switches<'_>) -> Result<Judged> 
     }
     let (sets, abouts) = sets(arguments, &gate, &config)?;
     refuse_empty(&sets, &gate)?;
-    let golden = golden(dir, arguments.golden.as_deref(), &gate, &config)?;
+    let golden_of = arguments.reference.as_deref().unwrap_or(dir);
+    let golden = golden(golden_of, arguments.golden.as_deref(), &gate, &config)?;
     let scan = checkpoint::examine(dir)?;
+    let reference = match &arguments.reference {
+        Some(source) => Some(of_scan(source, checkpoint::examine(source)?)),
+        None => None,
+    };
     let control_case = control_case(&sets, control_tokens(&gate, &config))?;
     let set_inputs = sets.iter().zip(abouts).map(|(set, about)| set_inputs(set, about)).collect();
     let inputs = Inputs {
         program: program()?,
         checkpoint: of_scan(dir, scan),
+        reference,
         gate: GateFile { name: gate.name.clone(), sha256: hash::of_bytes(gate_text.as_bytes()) },
         sets: set_inputs,
         control_case: case_info(&control_case),
@@ -180,6 +189,14 @@ pub fn golden(dir: &Path, named: Option<&Path>, gate: &Gate, config: &ModelConfi
         return Ok(None);
     }
     let beside = dir.join("..").join("golden").join(format!("{}.safetensors", name_of(dir)));
+    if named.is_none() && !beside.is_file() && config.quantization.affine.is_some() {
+        return Err(Error::Argument {
+            what: format!("golden outputs for the build {}", dir.display()),
+            expected: "outputs of the checkpoint it was made of, for `anchor.golden`".into(),
+            found: format!("no {}", beside.display()),
+            next: "name that checkpoint with --reference, or the file with --golden".into(),
+        });
+    }
     Golden::read(named.unwrap_or(&beside), config).map(Some)
 }
 

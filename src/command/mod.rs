@@ -3,6 +3,7 @@
 mod bisect;
 mod checkpoint;
 mod compare;
+mod convert;
 mod explain;
 mod freeze;
 mod gate;
@@ -37,6 +38,7 @@ pub fn run(verb: Verb, out: &mut String) -> Result<u8> {
         Verb::Explain(arguments) => explain::run(&arguments, out),
         Verb::Mutate(arguments) => mutate::run(&arguments, out),
         Verb::Make(arguments) => make::run(&arguments, out),
+        Verb::Convert(arguments) => convert::run(&arguments, out),
     }
     .map(|()| 0)
 }

@@ -12,7 +12,10 @@ use crate::compare::ledger::Ledger;
 use crate::spool::Spool;
 use half::bf16;
 use ndarray::ArrayView2;
-use spec::{At, Choices, Executed, LayerId, Precision, Recorder, Result, Routing, Run, Schedule, Side, Site};
+use spec::{
+    At, Case, Choices, Executed, LayerId, ModelConfig, Precision, Recorder, Result, Routing, Run, Schedule,
+    Side, Site,
+};
 
 /// What one run of every case gave.
 pub(crate) struct PortRun {
@@ -131,11 +134,9 @@ impl RunRecorder<'_, '_> {
 }
 
 /// Room for the logits of every case.
-pub(crate) fn logits_spool(rows: &Rows<'_>) -> Result<Spool<RowKey>> {
-    let of = |(case, tokens): (usize, &spec::Case)| {
-        ((case, None, Site::Logits), tokens.len(), rows.config.vocab_size)
-    };
-    Spool::create(rows.cases.iter().enumerate().map(of))
+pub(crate) fn logits_spool(config: &ModelConfig, cases: &[Case]) -> Result<Spool<RowKey>> {
+    let of = |(case, tokens): (usize, &Case)| ((case, None, Site::Logits), tokens.len(), config.vocab_size);
+    Spool::create(cases.iter().enumerate().map(of))
 }
 
 /// A floor: the port forced onto its own free choices, in an order of the caller's, against its own free run.
@@ -148,7 +149,7 @@ pub(crate) fn floor(
     order: impl Fn(&Choices) -> Choices,
     progress: &mut dyn Progress,
 ) -> Result<LogitsRows> {
-    let mut free_logits = logits_spool(rows)?;
+    let mut free_logits = logits_spool(rows.config, rows.cases)?;
     let schedule = Schedule::chunks_of(chunk);
     let runs = rows.runs(port, schedule, |_| Routing::Free);
     let mut free = PortRunOf::new("floor, free", port, rows);

@@ -38,6 +38,10 @@ pub fn entries(inputs: &Inputs) -> BTreeMap<String, String> {
     for set in &inputs.sets {
         entries.insert(format!("text of set {}", set.name), set.tokens_sha256.clone());
     }
+    if let Some(reference) = &inputs.reference {
+        entries.insert("reference config".into(), reference.config_sha256.clone());
+        entries.insert("reference weights".into(), reference.weights_sha256.clone());
+    }
     if let Some(golden) = &inputs.golden_sha256 {
         entries.insert("golden outputs".into(), golden.clone());
     }

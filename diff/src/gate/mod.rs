@@ -12,6 +12,8 @@
 //! planted bug by the same code.
 
 mod bootstrap;
+mod buffers;
+mod build;
 pub mod checks;
 pub(crate) mod control;
 mod end_to_end;
@@ -161,10 +163,11 @@ fn steps(context: &Context<'_>, runner: &mut Runner<'_>) -> Result<()> {
 }
 
 /// What is measured once, by step.
-const ONCE: [(&str, &[Group]); 4] = [
+const ONCE: [(&str, &[Group]); 5] = [
     ("tensors", &[Group::Weights]),
     ("harness", &[Group::Product, Group::ForcingExact, Group::ForcingActive]),
     ("head and schedules", &[Group::Head, Group::Chunk, Group::Decode]),
+    ("long decode", &[Group::Buffers]),
     ("golden outputs", &[Group::Golden]),
 ];
 

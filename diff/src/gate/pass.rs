@@ -4,7 +4,9 @@
 //! The reference's own rows go to disk; every other lane meets them there as it comes, because lanes pass in
 //! order. Absent on purpose: the port.
 
+use super::build::Source;
 use super::logits::LogitsRows;
+use super::record::BuildRecord;
 use super::rows::{LAYER_SITES, Rows, Vectors, extents};
 use super::tally::{LayerTally, RouterTally};
 use crate::bench::{Bench, Lane};
@@ -20,7 +22,8 @@ use spec::{
 /// What a lane is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
-    /// R1 of docs/gate.md; forced onto its own choices it gives the same bits, so it is RF too.
+    /// RF of docs/gate.md: forced onto the choices of R1. Where the checkpoint is no build of another one, R1
+    /// itself, which forced onto its own choices gives the same bits.
     Reference,
     /// RE fed the reference's rows at each layer, forced onto its choices.
     Reinjected,
@@ -54,6 +57,8 @@ pub(crate) struct Passed<'a> {
     pub(crate) nll: Vec<Vec<Vec<f64>>>,
     pub(crate) lanes: usize,
     pub(crate) bytes: u64,
+    /// What packing costs, where the checkpoint is a build of another.
+    pub(crate) build: Option<BuildRecord>,
 }
 
 /// Runs the pass. `mutants` are planted bugs of the reference whose likelihood is wanted. Errors:
@@ -67,13 +72,18 @@ pub(crate) fn run<'a>(
 ) -> Result<Passed<'a>> {
     let config = bench.reference().config();
     check_cases(cases, config)?;
+    let source = bench.source().map(|source| Source::run(source, cases, progress)).transpose()?;
     let roles: Vec<Role> = ROLES.into_iter().chain((0..mutants.len()).map(Role::Mutant)).collect();
     let mut lanes = Vec::new();
     let mut places = Vec::new();
     for (case, tokens) in cases.iter().enumerate() {
         let first = lanes.len();
         for &role in &roles {
-            lanes.push(lane(role, tokens, first, mutants));
+            let mut lane = lane(role, tokens, first, mutants);
+            if let (Role::Reference, Some(source)) = (role, &source) {
+                lane.run.routing = Routing::Forced(&source.choices[case]);
+            }
+            lanes.push(lane);
             places.push((case, role));
         }
     }
@@ -90,7 +100,9 @@ pub(crate) fn run<'a>(
     for (choices, case) in rows.choices.iter().zip(cases) {
         Choices::check(choices, &case.name, case.len(), config)?;
     }
-    Ok(Passed { rows, emulation: recorder.emulation, nll: recorder.nll, lanes: lanes.len(), bytes })
+    let build = source.as_ref().map(|source| source.cost(&rows)).transpose()?;
+    let lanes = lanes.len();
+    Ok(Passed { rows, emulation: recorder.emulation, nll: recorder.nll, lanes, bytes, build })
 }
 
 fn lane<'a>(role: Role, case: &'a Case, first: usize, mutants: &[&'a str]) -> Lane<'a> {

@@ -14,7 +14,7 @@ use spec::{At, LayerId, Recorder, Result, Routing, Schedule, Side, Site};
 
 /// One call for the whole sequence, whose logits are kept; forced onto the reference's choices.
 fn one_chunk(port: &dyn Side, rows: &Rows<'_>, progress: &mut dyn Progress) -> Result<Spool<RowKey>> {
-    let mut logits = logits_spool(rows)?;
+    let mut logits = logits_spool(rows.config, rows.cases)?;
     let mut run = PortRunOf::new("port, one chunk", port, rows);
     run.keep = Some(&mut logits);
     let longest = rows.cases.iter().map(spec::Case::len).max().unwrap_or(1);

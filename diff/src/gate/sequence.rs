@@ -9,7 +9,7 @@ use super::harness::{self, Broken, Forcing};
 use super::logits::LogitsRows;
 use super::pass::{self, Passed};
 use super::reinjected::{self, measure_bf16, measure_f32};
-use super::{nll, schedule, set, statics};
+use super::{buffers, nll, schedule, set, statics};
 use crate::bench::{Idle, Lane, PlantedIn};
 use crate::compare::Progress;
 use spec::{Error, Precision, Result, Routing, Run, Schedule, Side};
@@ -136,9 +136,15 @@ pub(crate) fn measure(
             let decoded = context.plan.decoded;
             vec![schedule::decode(&*port(Precision::F32)?, rows, chunk, decoded, floor, progress)?]
         }
+        Group::Buffers => {
+            vec![buffers::measure(context.bench, &*port(Precision::F32)?, rows, progress)?]
+        }
         Group::Nll => damage(context, subject)?,
         Group::Golden => match context.plan.golden {
-            Some(golden) => golden.measure(context.bench, subject.in_reference())?,
+            Some(golden) => {
+                let bench = context.bench.source().unwrap_or(context.bench);
+                golden.measure(bench, subject.in_reference())?
+            }
             None => return Err(no_golden()),
         },
     })

@@ -204,6 +204,10 @@ impl Fake {
 }
 
 impl Bench for Fake {
+    fn active_bytes(&self) -> Result<u64> {
+        Ok(0)
+    }
+
     fn reference(&self) -> &dyn Side {
         &self.reference
     }

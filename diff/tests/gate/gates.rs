@@ -152,6 +152,7 @@ pub fn blank() -> Record {
             control_case: info(&case("control", 5)),
             golden_sha256: None,
             chunk: 1,
+            reference: None,
             port_mutant: None,
             disabled_control: None,
             lock: None,

@@ -21,4 +21,12 @@ pub const ROWS: &[Mutant] = &[
         .seen_in(&[PUBLISHED, "mlx-lm#390", "LightLLM#1311"])
         .needs(&[Need::PastWindow])
         .port(&[Step::Cache], || Box::new(cache::DecodeWindowShort)),
+    Mutant::new(
+        "unread_offset",
+        Stage::Cache,
+        "every cache counts its tokens in a lazy array that nothing reads: a buffer a layer and call is kept",
+    )
+    .rows(&["L01"])
+    .seen_in(&[PUBLISHED, "mlx-lm#1911", "mlx-lm#1731", "mlx-lm#1641", "mlx-lm#960"])
+    .port(&[Step::Cache], || Box::new(cache::UnreadOffset)),
 ];

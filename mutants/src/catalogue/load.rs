@@ -53,17 +53,84 @@ pub const ROWS: &[Mutant] = &[
     Mutant::new("square_expert_transposed", Stage::Load, "one square matrix of one expert is transposed")
         .rows(&["W03"])
         .seen_in(&["HF#47031", "torchtitan#4373"])
-        .needs(&[Need::SquareExpert])
+        .needs(&[Need::SquareExpert, Need::Plain])
         .checkpoint(transposed_expert),
     Mutant::new("f16_weights", Stage::Load, "every matrix that is multiplied passes through f16")
         .rows(&["W08"])
         .seen_in(&["llama.cpp#25442", "llama.cpp#23839", "HF#37226", "mlx-examples#10"])
+        .needs(&[Need::Plain])
         .checkpoint(weights_through_f16),
     Mutant::new("embedding_as_head", Stage::Load, "the embedding is the head of a model that has its own")
         .rows(&["G01"])
         .seen_in(&["pegainfer#544", "candle#2930", "parallax#444", "HF#43429"])
         .checkpoint(tied_head),
+    Mutant::new(
+        "stale_duplicate_shard",
+        Stage::Load,
+        "one projection has the values of an older duplicate in a file that the index does not name",
+    )
+    .rows(&["W05"])
+    .seen_in(&["vllm#54230", "1Cat-vLLM#407", "mlx-vlm#1464"])
+    .needs(&[Need::Plain])
+    .checkpoint(stale_duplicate),
+    Mutant::new("shard_tail_zero", Stage::Load, "the last hundredth of the last file reads as zeros")
+        .rows(&["W05"])
+        .seen_in(&["vmlx-swift#217", "sglang#32279"])
+        .checkpoint(|_| vec![Edit::ZeroTail]),
+    Mutant::new(
+        "scale_grid_transposed",
+        Stage::Load,
+        "the scales of FP8 blocks are read as their transpose, through a reshape of the same size",
+    )
+    .rows(&["W09"])
+    .seen_in(&["vllm#47116", "vllm#50349"])
+    .needs(&[Need::Fp8])
+    .checkpoint(|_| vec![Edit::TransposeGrid(format!("{O_PROJ}.weight_scale_inv"))]),
+    Mutant::new(
+        "codes_reversed",
+        Stage::Load,
+        "the codes in each word of a packed matrix are read in the opposite order",
+    )
+    .rows(&["W10"])
+    .seen_in(PACKED)
+    .needs(&[Need::Packed])
+    .checkpoint(reversed_codes),
+    Mutant::new("zero_point_negated", Stage::Load, "the biases of a packed matrix have the opposite sign")
+        .rows(&["W10"])
+        .seen_in(PACKED)
+        .needs(&[Need::Packed])
+        .checkpoint(|_| vec![Edit::Negate(format!("{O_PROJ}.biases"))]),
+    Mutant::new(
+        "group_size_doubled",
+        Stage::Load,
+        "the scales and biases of a packed matrix are read as those of groups twice as wide",
+    )
+    .rows(&["W10"])
+    .seen_in(PACKED)
+    .needs(&[Need::Packed])
+    .checkpoint(doubled_groups),
 ];
+
+/// Reports of packed weights read otherwise than they were written.
+const PACKED: &[&str] = &["imp#567", "imp#722", "1bit-MONSTER#572", "MTPLX#182", "mlx-lm#449"];
+
+/// Of the matrices whose rows are longest in small checkpoints, so that a row has several groups or blocks.
+const O_PROJ: &str = "model.layers.0.self_attn.o_proj";
+
+fn stale_duplicate(_facts: &Facts<'_>) -> Vec<Edit> {
+    vec![Edit::Round { name: format!("{O_PROJ}.weight"), to: Narrow::Coarse }]
+}
+
+fn reversed_codes(facts: &Facts<'_>) -> Vec<Edit> {
+    let packing = facts.config.quantization.affine(O_PROJ);
+    // codes of other widths lie across words
+    let bits = packing.map(|packing| packing.bits).filter(|bits| 32 % bits == 0);
+    bits.map(|bits| Edit::ReverseCodes { name: format!("{O_PROJ}.weight"), bits }).into_iter().collect()
+}
+
+fn doubled_groups(_facts: &Facts<'_>) -> Vec<Edit> {
+    ["scales", "biases"].map(|part| Edit::HalvePlaces(format!("{O_PROJ}.{part}"))).into()
+}
 
 fn unexpected_gate(facts: &Facts<'_>) -> Vec<Edit> {
     let config = facts.config;

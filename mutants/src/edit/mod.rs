@@ -4,6 +4,7 @@
 //! are links to the original's, and the others are written anew, one tensor in memory at a time. Absent on
 //! purpose: any judgement of the result; a loader has to refuse what is refused.
 
+mod builds;
 mod change;
 mod files;
 mod plan;
@@ -15,7 +16,8 @@ use serde_json::Value;
 use spec::{LayerId, Result};
 use std::path::Path;
 
-/// One change of a checkpoint. Tensors go by their names in the checkpoint (K3).
+/// One change of a checkpoint. Tensors go by their names in the checkpoint (K3); what is done to the values of
+/// a packed matrix is done to its scales and biases too, and of a stack of experts one can be named.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Edit {
     /// Takes a tensor out.
@@ -48,6 +50,21 @@ pub enum Edit {
     },
     /// Makes all values of a tensor zero.
     Zero(String),
+    /// Makes the last hundredth of the data of the last file zero.
+    ZeroTail,
+    /// Lays the codes of a packed matrix, of 2, 4 or 8 bits, in the opposite order in each word.
+    ReverseCodes {
+        /// The words.
+        name: String,
+        /// Bits of a code.
+        bits: u32,
+    },
+    /// Gives all values of a BF16, F16 or F32 tensor the opposite sign.
+    Negate(String),
+    /// Gives each value of a row the one at half its place: what a group twice as wide reads.
+    HalvePlaces(String),
+    /// Lays the values of a matrix as its transpose has them; its shape stays.
+    TransposeGrid(String),
     /// Gives one tensor the values of another of its shape and dtype.
     Copy {
         /// The one that has the values, and keeps them.

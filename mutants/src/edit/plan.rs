@@ -3,9 +3,9 @@
 //! Inputs: a checkpoint, edits one after another. Outputs: the files that differ, and links to the others.
 //! Absent on purpose: reading and writing values ([`super::files`]).
 
-use super::Edit;
 use super::change::Change;
 use super::files::{self, INDEX, Strings, Tensor, Values};
+use super::{Edit, builds};
 use safetensors::Dtype;
 use serde_json::{Map, Value, json};
 use spec::{Error, LayerId, Result, output};
@@ -34,6 +34,7 @@ impl Plan {
 
     /// Makes one edit.
     pub fn take(&mut self, edit: &Edit) -> Result<()> {
+        builds::unstack(edit, &mut self.tensors, &mut self.touched);
         match edit {
             Edit::Remove(name) => {
                 self.touch(name)?;
@@ -60,7 +61,8 @@ impl Plan {
             },
             Edit::Interleave { name, groups } => match self.touch(name)?.shape[..] {
                 [rows, _] if *groups > 0 && rows.is_multiple_of(*groups) => {
-                    self.change(name, Change::Transpose { rows: *groups, columns: rows / groups })
+                    let change = Change::Transpose { rows: *groups, columns: rows / groups };
+                    self.parts(name).iter().try_for_each(|part| self.change(part, change))
                 }
                 ref other => {
                     let found = format!("shape {other:?}");
@@ -71,16 +73,44 @@ impl Plan {
                 dtype @ (Dtype::BF16 | Dtype::F32) => self.change(name, Change::Round(dtype, *to)),
                 other => Err(self.refuse(name, "BF16 or F32, to round it", format!("{other:?}"))),
             },
-            Edit::Zero(name) => {
-                self.touch(name)?.values = Values::Zeros;
+            Edit::Zero(name) => self.parts(name).iter().try_for_each(|part| {
+                self.touch(part)?.values = Values::Zeros;
                 Ok(())
-            }
+            }),
             Edit::Copy { from, to } => {
-                let values = self.alike(from, to)?.0;
-                self.touch(to)?.values = values;
+                self.parts(from).iter().zip(self.parts(to)).try_for_each(|(from, to)| {
+                    let values = self.alike(from, &to)?.0;
+                    self.touch(&to)?.values = values;
+                    Ok(())
+                })
+            }
+            Edit::Exchange(a, b) => {
+                self.parts(a).iter().zip(self.parts(b)).try_for_each(|(a, b)| self.exchange(a, &b))
+            }
+            Edit::ZeroTail => {
+                for (name, tail) in builds::tail(&self.tensors) {
+                    self.change(&name, Change::ZeroTail(tail))?;
+                }
                 Ok(())
             }
-            Edit::Exchange(a, b) => self.exchange(a, b),
+            Edit::ReverseCodes { name, bits } => self.change(name, Change::ReverseCodes(*bits)),
+            Edit::Negate(name) => {
+                let size = self.tensor(name)?.dtype.bitsize() / 8;
+                self.change(name, Change::Negate(size))
+            }
+            Edit::HalvePlaces(name) => {
+                let tensor = self.tensor(name)?;
+                let part = tensor.dtype.bitsize() / 8;
+                let row = tensor.shape.last().map_or(0, |columns| columns * part);
+                self.change(name, Change::HalvePlaces { row, part })
+            }
+            Edit::TransposeGrid(name) => match self.tensor(name)?.shape[..] {
+                [rows, columns] => self.change(name, Change::Transpose { rows, columns }),
+                ref other => {
+                    let found = format!("shape {other:?}");
+                    Err(self.refuse(name, "a matrix, to transpose its values", found))
+                }
+            },
             Edit::ExchangeLayers(a, b) => self.exchange_layers(*a, *b),
             Edit::SetConfig { key, value } => {
                 let config = match self.config.take() {
@@ -92,6 +122,14 @@ impl Plan {
                 Ok(())
             }
         }
+    }
+
+    /// A tensor, and its scales and biases if it is packed.
+    fn parts(&self, name: &str) -> Vec<String> {
+        let module = name.strip_suffix(".weight").unwrap_or(name);
+        let more = ["scales", "biases"].map(|part| format!("{module}.{part}"));
+        let more = more.into_iter().filter(|part| self.tensors.contains_key(part));
+        std::iter::once(name.to_owned()).chain(more).collect()
     }
 
     fn tensor(&self, name: &str) -> Result<&Tensor> {

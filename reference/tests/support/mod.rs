@@ -2,6 +2,9 @@
 //! outputs.
 #![allow(dead_code)] // each test file uses a part
 
+pub mod damage;
+pub mod pack;
+
 use half::{bf16, f16};
 use ndarray::{Array2, ArrayView2};
 use reference::{Options, Reference};

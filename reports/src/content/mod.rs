@@ -1,5 +1,6 @@
 //! What a report says, before it is Markdown or HTML: a summary, and sections of tables.
 
+mod build;
 pub mod checks;
 pub mod ends;
 pub mod layers;
@@ -90,6 +91,7 @@ pub fn sections(record: &Record) -> Vec<Section> {
     let mut sections = vec![checks::checks(record), checks::controls(record)];
     sections.extend(layers::section(record));
     sections.extend(ends::end_to_end(record));
+    sections.extend(build::build(record));
     sections.extend(ends::text(record));
     sections.push(origin::origin(record));
     sections.push(origin::times(record));

@@ -77,13 +77,15 @@ fn facts(record: &Record) -> Vec<(&'static str, String)> {
         record.environment.sides.iter().map(|side| format!("{} on {}", side.side, side.device)).collect();
     devices.dedup();
     let metal = if ran_on_metal(record) { "run" } else { "not run" };
-    vec![
-        ("Checkpoint", inputs.checkpoint.name.clone()),
+    let mut facts = vec![("Checkpoint", inputs.checkpoint.name.clone())];
+    facts.extend(inputs.reference.as_ref().map(|source| ("A build of", source.name.clone())));
+    facts.extend([
         ("Gate", inputs.gate.name.clone()),
         ("Text", sets.join(", ")),
         ("Devices", devices.join(", ")),
         ("Metal", metal.into()),
-    ]
+    ]);
+    facts
 }
 
 fn ran_on_metal(record: &Record) -> bool {

@@ -142,6 +142,7 @@ fn set(name: &str, layers: usize, buckets: usize, cases: &[String]) -> SetRecord
         runs: runs.into_iter().map(|(name, kl)| run(name, kl, buckets, cases)).collect(),
         top1: Some(PairedTop1 { blocks: 54, shortfall: 8e-4, low: -1e-3, high: 2.4e-3 }),
         nll: Some(nll()),
+        build: None,
     }
 }
 
@@ -206,6 +207,7 @@ fn inputs(cases: &[String], sets: &[&str]) -> Inputs {
         control_case: CaseInfo { name: "control-0".into(), tokens: 640 },
         golden_sha256: Some("6e".repeat(32)),
         chunk: 128,
+        reference: None,
         port_mutant: None,
         disabled_control: None,
         lock: Some(LockRecord {

@@ -11,6 +11,8 @@ pub struct Inputs {
     pub program: Program,
     /// The checkpoint.
     pub checkpoint: Checkpoint,
+    /// The checkpoint that it is a build of, whose choices were forced; `null` if none was named.
+    pub reference: Option<Checkpoint>,
     /// The limits.
     pub gate: GateFile,
     /// The texts.

@@ -10,8 +10,8 @@ mod sets;
 
 pub use inputs::{Amendment, Checkpoint, GateFile, Inputs, LockRecord, Program, SetInputs};
 pub use sets::{
-    Branches, Bucket, Damage, LayerRecord, NllRecord, PairedTop1, Router, RunName, RunRecord, SequenceRate,
-    SetRecord,
+    Branches, Bucket, BuildRecord, Damage, LayerRecord, NllRecord, PairedTop1, Router, RunName, RunRecord,
+    SequenceRate, SetRecord,
 };
 
 use crate::number;

@@ -20,6 +20,8 @@ pub struct SetRecord {
     pub top1: Option<PairedTop1>,
     /// How well the reference and its planted bugs predict the text; `null` where it was not measured.
     pub nll: Option<NllRecord>,
+    /// What packing costs; `null` where no checkpoint was named that this one is a build of.
+    pub build: Option<BuildRecord>,
 }
 
 /// One layer; all numbers over all rows of the set.
@@ -189,6 +191,27 @@ pub struct NllRecord {
     pub blocks: usize,
     /// What each planted bug of the reference costs.
     pub damage: Vec<Damage>,
+}
+
+/// A build against the checkpoint it was made of: the reference on the build, forced onto the choices of the
+/// reference on the checkpoint, against the latter. Reported, not judged.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BuildRecord {
+    /// KL of the checkpoint to the build, nats per position.
+    pub kl_nats: Spread,
+    /// Where the largest is.
+    pub kl_worst: Place,
+    /// Confident positions of the checkpoint with its top token.
+    pub confident_top1: Rate,
+    /// Tokens and layers where the build would choose another set of experts.
+    pub differing_sets: Rate,
+    /// Negative log-likelihood of the text on the checkpoint, nats per token.
+    #[serde(with = "number")]
+    pub checkpoint_nats: f64,
+    /// On the build.
+    #[serde(with = "number")]
+    pub build_nats: f64,
 }
 
 /// How much worse a bug in the reference predicts the text.
