@@ -9,7 +9,7 @@ use super::harness::{self, Broken, Forcing};
 use super::logits::LogitsRows;
 use super::pass::{self, Passed};
 use super::reinjected::{self, measure_bf16, measure_f32};
-use super::{buffers, nll, schedule, set, statics};
+use super::{buffers, kernels, nll, schedule, set, statics};
 use crate::bench::{Idle, Lane, PlantedIn};
 use crate::compare::Progress;
 use spec::{Error, Precision, Result, Routing, Run, Schedule, Side};
@@ -81,6 +81,13 @@ impl Subject<'_> {
         }
     }
 
+    fn in_port(&self) -> Option<&str> {
+        match self {
+            Subject::Planted(id, PlantedIn::Port) => Some(id),
+            _ => None,
+        }
+    }
+
     fn in_reference(&self) -> Option<&str> {
         match self {
             Subject::Planted(id, PlantedIn::Reference) => Some(id),
@@ -138,6 +145,10 @@ pub(crate) fn measure(
         }
         Group::Buffers => {
             vec![buffers::measure(context.bench, &*port(Precision::F32)?, rows, progress)?]
+        }
+        Group::Kernels => {
+            let kernels = context.bench.kernels(subject.in_port())?;
+            kernels::measure(&*kernels, context.bench.reference().config(), progress)?
         }
         Group::Nll => damage(context, subject)?,
         Group::Golden => match context.plan.golden {
