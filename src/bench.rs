@@ -165,8 +165,9 @@ impl Bench for Workbench {
     }
 
     fn unmet(&self, id: &str, occasion: &Occasion) -> Vec<String> {
-        let Occasion { tokens, chunk, nonzero_bias, wide_bias } = *occasion;
-        let occasion = mutants::Occasion { config: self.config(), tokens, chunk, nonzero_bias, wide_bias };
+        let Occasion { tokens, chunk, batch, nonzero_bias, wide_bias } = *occasion;
+        let occasion =
+            mutants::Occasion { config: self.config(), tokens, chunk, batch, nonzero_bias, wide_bias };
         let needs = mutants::find(id).map_or(&[][..], |mutant| mutant.needs);
         needs.iter().filter(|need| !need.is_met(&occasion)).map(|need| need.words().into()).collect()
     }

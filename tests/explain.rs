@@ -44,7 +44,8 @@ fn explained_port(bench: &dyn Bench, port: &dyn spec::Side) -> Finding {
 
 /// The bugs that both sides can have and that this sequence can show.
 fn twins(bench: &dyn Bench) -> Vec<&'static str> {
-    let occasion = Occasion { tokens: TOKENS, chunk: CHUNK, nonzero_bias: true, wide_bias: false };
+    let occasion =
+        Occasion { tokens: TOKENS, chunk: CHUNK, nonzero_bias: true, wide_bias: false, batch: false };
     let both = mutants::catalogue().filter(|bug| bug.port.is_some() && bug.reference().is_some());
     both.map(|bug| bug.id)
         .filter(|id| {

@@ -77,6 +77,8 @@ pub struct Occasion {
     pub tokens: usize,
     /// Tokens per prefill call.
     pub chunk: usize,
+    /// Whether several sequences go through together.
+    pub batch: bool,
     /// Whether some selection bias is not zero.
     pub nonzero_bias: bool,
     /// Whether some selection bias is not a bf16 number.

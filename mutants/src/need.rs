@@ -14,6 +14,8 @@ pub enum Need {
     CallPastWindow,
     /// More than 256 tokens: positions that bf16 does not hold.
     Past256,
+    /// Several sequences in one call.
+    Batch,
     /// A selection bias that is not zero.
     NonzeroBias,
     /// A selection bias stored in a type wider than BF16.
@@ -53,6 +55,8 @@ pub struct Occasion<'a> {
     pub tokens: usize,
     /// Tokens per prefill call.
     pub chunk: usize,
+    /// Whether several sequences go through together.
+    pub batch: bool,
     /// Whether some selection bias is not zero.
     pub nonzero_bias: bool,
     /// Whether some selection bias is not a bf16 number.
@@ -67,6 +71,7 @@ impl Need {
             Need::SecondCall => "more tokens than one prefill call takes",
             Need::CallPastWindow => "a prefill call that begins a window or more after the first token",
             Need::Past256 => "more than 256 tokens",
+            Need::Batch => "several sequences in one call",
             Need::NonzeroBias => "a selection bias that is not zero",
             Need::WideBias => "a selection bias that is not a bf16 number",
             Need::FullLayer => "a full layer",
@@ -95,6 +100,7 @@ impl Need {
                 config.sliding_window.is_some_and(|window| last >= window)
             }
             Need::Past256 => occasion.tokens > 257,
+            Need::Batch => occasion.batch,
             Need::NonzeroBias => occasion.nonzero_bias,
             Need::WideBias => occasion.wide_bias,
             Need::FullLayer => config.layer_ids().any(|layer| config.kind(layer) == LayerKind::Full),

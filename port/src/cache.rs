@@ -171,7 +171,7 @@ impl Cache for RotatingCache {
 
 /// The first `held` slots of a buffer and zeros after them, up to the next multiple of [`STEP`] from `held`
 /// on that makes room for `stop` slots.
-fn grown(buffer: Option<&Array>, held: usize, stop: usize, like: &Array) -> Op {
+pub(crate) fn grown(buffer: Option<&Array>, held: usize, stop: usize, like: &Array) -> Op {
     let room = (stop - held).next_multiple_of(STEP);
     let zeros = zeros_dtype(&[like.dim(0), like.dim(1), dim(room), like.dim(3)], like.dtype())?;
     match buffer {
@@ -181,12 +181,12 @@ fn grown(buffer: Option<&Array>, held: usize, stop: usize, like: &Array) -> Op {
 }
 
 /// `buffer[:, :, start..stop, :]`
-fn slots(buffer: &Array, start: usize, stop: usize) -> Op {
+pub(crate) fn slots(buffer: &Array, start: usize, stop: usize) -> Op {
     buffer.try_index((.., .., dim(start)..dim(stop), ..))
 }
 
 /// `buffer[:, :, start.., :] = rows`; in place, since nothing else holds the buffer when MLX evaluates it.
-fn write(buffer: &mut Array, start: usize, rows: &Array) -> Op<()> {
+pub(crate) fn write(buffer: &mut Array, start: usize, rows: &Array) -> Op<()> {
     let stop = start + length(rows, 2);
     buffer.try_index_mut((.., .., dim(start)..dim(stop), ..), rows)
 }

@@ -64,7 +64,8 @@ pub fn convert(dir: &Path, policy: Policy, out: &Path, progress: &dyn Fn(u64)) -
         ));
     }
     let mut source = Source::open(dir, &config, Precision::F32)?;
-    let mut build = Build { policy, writer: Writer::create(out)?, kinds: Vec::new(), named: BTreeMap::new() };
+    let mut build =
+        Build { policy, writer: Writer::create(out)?, kinds: Vec::new(), packed: BTreeMap::new() };
     for name in source.tensors.names() {
         // scales go with their codes, and the experts of a layer with the first
         if !source.tensors.has(&name) {
@@ -87,8 +88,8 @@ struct Build {
     policy: Policy,
     writer: Writer,
     kinds: Vec<Kind>,
-    /// Modules that are packed otherwise than the policy's own bits and 64.
-    named: BTreeMap<String, Affine>,
+    /// Every packed module of the build.
+    packed: BTreeMap<String, Affine>,
 }
 
 impl Build {
@@ -126,8 +127,7 @@ impl Build {
         self.put(&format!("{mlp}.switch_mlp.{part}"), &one(0), &weight, bits, (experts, bytes))
     }
 
-    /// Writes a module packed, or as it is and why; a packing that is not the usual one gets a line in the
-    /// config. `of` is its path in the checkpoint. Output: `bytes`.
+    /// Writes a module packed, or as it is and why. `of` is its path in the checkpoint. Output: `bytes`.
     fn put(
         &mut self,
         module: &str,
@@ -149,19 +149,14 @@ impl Build {
         };
         transforms::eval(weight.arrays()).doing(doing)?;
         let after = weight.arrays().iter().map(|array| array.nbytes() as u64).sum();
-        if let Some(packing) = packing.ok().filter(|packing| *packing != self.usual()) {
-            self.named.insert(module.into(), packing);
+        if let Ok(packing) = packing {
+            self.packed.insert(module.into(), packing);
         }
         self.note(&kind(of), tensors, packing, [bytes, after]);
         for (part, array) in parts.iter().zip(weight.arrays()) {
             self.writer.add(&format!("{module}.{part}"), array)?;
         }
         Ok(bytes)
-    }
-
-    /// What the config says of every module that it does not name.
-    fn usual(&self) -> Affine {
-        Affine { bits: self.policy.bits, group: self.policy.group.unwrap_or(GROUPS_TRIED[0]) }
     }
 
     /// The packing of rows of `columns`; `None`: nobody asked for a group, and none divides them. Errors:
@@ -193,23 +188,23 @@ impl Build {
         kind.bytes_after += bytes[1];
     }
 
+    /// The config names what is packed otherwise than most modules are.
     fn finish(self, dir: &Path) -> Result<Vec<Kind>> {
-        let usual = self.usual();
-        let object = |packing: Affine| {
-            let (group, bits) = (Value::from(packing.group), Value::from(packing.bits));
-            Map::from_iter([
-                ("group_size".into(), group),
-                ("bits".into(), bits),
-                ("mode".into(), "affine".into()),
-            ])
-        };
-        let mut block = object(usual);
-        block.extend(
-            self.named.iter().map(|(module, packing)| (module.clone(), Value::from(object(*packing)))),
-        );
+        let count = |of: &Affine| self.packed.values().filter(|packing| *packing == of).count();
+        let usual = self.packed.values().copied().max_by_key(count);
+        let usual = usual.unwrap_or(Affine { bits: self.policy.bits, group: GROUPS_TRIED[0] });
+        let mut block = block(usual);
+        let others = self.packed.into_iter().filter(|(_, packing)| *packing != usual);
+        block.extend(others.map(|(module, packing)| (module, Value::from(self::block(packing)))));
         self.writer.finish(dir, block)?;
         Ok(self.kinds)
     }
+}
+
+/// A packing as mlx-lm writes it.
+fn block(packing: Affine) -> Map<String, Value> {
+    let (group, bits) = (Value::from(packing.group), Value::from(packing.bits));
+    Map::from_iter([("group_size".into(), group), ("bits".into(), bits), ("mode".into(), "affine".into())])
 }
 
 /// Tried in this order where nobody asked for a group.

@@ -1,10 +1,10 @@
 //! Final norm and head (K18).
 //!
-//! Inputs: the last layer's output of one call, `[1, T, H]`. Outputs: rows of `final_norm` and `logits` for
+//! Inputs: the last layer's output of one call, `[B, T, H]`. Outputs: rows of `final_norm` and `logits` for
 //! the recorder. Absent on purpose: all logits of a call at once; they are made in blocks of tokens.
 
 use crate::engine::{Doing, dim, length};
-use crate::record::{Taps, deliver};
+use crate::record::{Span, Taps, deliver};
 use crate::steps::Steps;
 use crate::weights::HeadWeights;
 use mlx_rs::Array;
@@ -15,38 +15,52 @@ use std::ops::Range;
 /// Logits held at once, at most (64 MiB of f32), unless one token has more.
 const BLOCK_VALUES: usize = 1 << 24;
 
-/// Runs the head on `h`, `[1, T, H]`, the tokens at `positions`, as far as the recorder wants it. Errors:
+/// Runs the head on `h`, `[B, T, H]`, whose tokens the spans tell, as far as the recorder wants it. Errors:
 /// MLX's, the recorder's.
 pub fn head(
     steps: &dyn Steps,
     weights: &HeadWeights,
     config: &ModelConfig,
     h: &Array,
-    (run, positions): (usize, Range<usize>),
+    spans: &[Span],
     recorder: &mut dyn Recorder,
 ) -> Result<()> {
-    let mut taps = Taps::new(run, None, positions.clone(), recorder);
-    let wants_logits = taps.wants(Site::Logits);
-    if !wants_logits && !taps.wants(Site::FinalNorm) {
+    let mut taps = Taps::new(spans, None, recorder);
+    let wanting: Vec<&Span> = taps.wanting(Site::Logits).collect();
+    if wanting.is_empty() && !taps.wants(Site::FinalNorm) {
         return Ok(());
     }
     let doing = "run the head";
     let normed = steps.final_norm(h, &weights.norm, config.rms_norm_eps as f32).doing(doing)?;
     taps.put(Site::FinalNorm, &normed).doing(doing)?;
     taps.deliver(recorder)?;
-    if !wants_logits {
+    if wanting.is_empty() {
         return Ok(());
     }
-    let block = (BLOCK_VALUES / config.vocab_size).max(1);
+    let block = (BLOCK_VALUES / config.vocab_size / length(&normed, 0)).max(1);
     for start in (0..length(&normed, 1)).step_by(block) {
-        let stop = (start + block).min(positions.len());
+        let stop = (start + block).min(length(&normed, 1));
         let logits = normed
             .try_index((.., dim(start)..dim(stop), ..))
-            .and_then(|rows| steps.logits(&rows, &weights.lm_head)?.reshape(&[dim(stop - start), -1]))
-            .and_then(|rows| rows.contiguous())
+            .and_then(|rows| steps.logits(&rows, &weights.lm_head))
             .doing(doing)?;
-        let rows = positions.start + start..positions.start + stop;
-        deliver(&At { run, layer: None, site: Site::Logits, rows }, &logits, recorder)?;
+        for part in wanting.iter().filter_map(|span| within(span, start..stop)) {
+            let rows = part.rows(&logits).doing(doing)?;
+            let at = At { run: part.run, layer: None, site: Site::Logits, rows: part.positions };
+            deliver(&at, &rows, recorder)?;
+        }
     }
     Ok(())
+}
+
+/// What of a span lies in these columns, counted from the first of them.
+fn within(span: &Span, columns: Range<usize>) -> Option<Span> {
+    let own = span.columns();
+    let (start, stop) = (own.start.max(columns.start), own.end.min(columns.end));
+    let position = |column: usize| span.positions.start + column - own.start;
+    (start < stop).then(|| Span {
+        column: start - columns.start,
+        positions: position(start)..position(stop),
+        ..span.clone()
+    })
 }

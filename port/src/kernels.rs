@@ -10,7 +10,7 @@ use crate::mask::Mask;
 use crate::steps::Steps;
 use crate::weight::{Packed, Weight};
 use mlx_rs::ops::indexing::{IntoStrideBy, TryIndexOp};
-use mlx_rs::{Array, Dtype, fast, ops};
+use mlx_rs::{Array, Dtype, ops};
 use ndarray::{Array2, Array3, ArrayView1, ArrayView3};
 use spec::kernel::{Attend, Gather, Positions, Rotate, RowLayout, Stack, StackLayout};
 use spec::{Kernels, ModelConfig, Precision, Result, SideInfo};
@@ -54,7 +54,7 @@ impl PortKernels {
             Positions::Each(offsets) => {
                 let offsets: Vec<i32> = offsets.iter().map(|&offset| dim(offset)).collect();
                 let offsets = Array::from_slice(&offsets, &[dim(sequences)]);
-                fast::rope_dynamic(x, dim(width), false, None, 1.0, &offsets, &self.periods)?
+                self.steps.rotate_rows(&x, &self.periods, &offsets)?
             }
         };
         values(&turned)

@@ -1,13 +1,14 @@
 //! One decoder layer (K6): attention and MoE, each between two norms, each added to the residual.
 //!
-//! Inputs: the residual `[1, T, H]`, the layer's cache, forced ids or none. Outputs: the residual after the
+//! Inputs: the residual `[1, T, H]`, what came before, forced ids or none. Outputs: the residual after the
 //! layer and the ids that ran. Absent on purpose: evaluation; the caller evaluates a whole layer at once.
 
-use crate::attention::{Attention, Rope};
+use crate::attention::{Attention, Past, Rope, Turn};
+use crate::batch_cache::BatchCache;
 use crate::cache::Cache;
 use crate::engine::Op;
 use crate::record::Taps;
-use crate::router::route;
+use crate::router::{Forced, route};
 use crate::steps::Steps;
 use crate::weights::LayerWeights;
 use mlx_rs::Array;
@@ -44,18 +45,18 @@ impl Layer<'_> {
         self.steps.cache(self.steps.window(self.config, self.id))
     }
 
-    /// `h`: `[1, T, H]`; `forced`: `[1, T, k]` u32 in executed order. Every site of the layer is tapped.
+    /// `h`: `[1, T, H]`. Every site of the layer is tapped.
     pub fn run(
         &self,
         h: &Array,
-        cache: &mut dyn Cache,
-        forced: Option<&Array>,
-        taps: &mut Taps,
+        past: &mut Past<'_>,
+        forced: Option<&Forced>,
+        taps: &mut Taps<'_>,
     ) -> Op<LayerOut> {
         let (steps, w, eps) = (self.steps, self.weights, self.config.rms_norm_eps as f32);
         let x = steps.norm(h, &w.attn_norm, eps)?;
         taps.put(Site::AttnNorm, &x)?;
-        let branch = self.attention(cache).run(steps, &x, cache, taps)?;
+        let branch = self.attention(past).run(steps, &x, past, taps)?;
         let branch = steps.norm(&branch, &w.attn_branch_norm, eps)?;
         taps.put(Site::AttnBranch, &branch)?;
         let h = steps.residual(h, &branch)?;
@@ -71,19 +72,28 @@ impl Layer<'_> {
         Ok(LayerOut { h, ids, own })
     }
 
-    fn attention(&self, cache: &dyn Cache) -> Attention<'_> {
-        let offset = self.steps.rope_offset(cache.offset());
-        let rotates = self.steps.rotates(self.config, self.id);
+    /// An empty cache for this layer's rows of a batch.
+    pub fn batch_cache(&self, rows: usize) -> BatchCache {
+        BatchCache::new(self.steps.window(self.config, self.id), rows)
+    }
+
+    fn attention(&self, past: &Past<'_>) -> Attention<'_> {
+        let (steps, periods) = (self.steps, self.periods);
+        let turn = match past {
+            _ if !steps.rotates(self.config, self.id) => Turn::Not,
+            Past::One(cache) => Turn::One(Rope { periods, offset: steps.rope_offset(cache.offset()) }),
+            Past::Batch(_, call) => Turn::Rows { periods, offsets: call.offsets(steps) },
+        };
         Attention {
             config: self.config,
             weights: &self.weights.attention,
-            rope: rotates.then_some(Rope { periods: self.periods, offset }),
+            turn,
             window: self.steps.window(self.config, self.id),
         }
     }
 
     /// K14 to K17. `x`: `[1, T, H]`. Output: the MoE's sum `[1, T, H]`, executed and own ids `[1, T, k]`.
-    fn moe(&self, x: &Array, forced: Option<&Array>, taps: &mut Taps) -> Op<(Array, Array, Array)> {
+    fn moe(&self, x: &Array, forced: Option<&Forced>, taps: &mut Taps<'_>) -> Op<(Array, Array, Array)> {
         let (steps, w) = (self.steps, self.weights);
         let route = route(steps, &w.router, self.config, x, forced)?;
         taps.put(Site::RouterLogits, &route.logits)?;

@@ -10,10 +10,11 @@
 //! step and nothing else can drift.
 //!
 //! Architecture invariant: written from `docs/kolibri-1.md` alone; nothing of the reference is seen here,
-//! and no tensor name, loader or number is shared with it. Absent on purpose: batches of more than one
-//! sequence, sampling, tokenising.
+//! and no tensor name, loader or number is shared with it. Absent on purpose: sampling, tokenising.
 
 pub mod attention;
+pub mod batch;
+pub mod batch_cache;
 pub mod cache;
 pub mod convert;
 pub mod engine;

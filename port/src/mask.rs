@@ -1,8 +1,9 @@
 //! Who sees whom (K11, K12).
 //!
-//! Inputs: a window, the number of a call's queries and of the keys its cache returned. Outputs: what
-//! `fast::scaled_dot_product_attention` takes as its mask. Absent on purpose: positions; keys of a call of
-//! several tokens are in order and end with the call's own, so only their distance matters.
+//! Inputs: a window, the number of a call's queries and of the keys its cache returned; of a batch, their
+//! positions. Outputs: what `fast::scaled_dot_product_attention` takes as its mask. Absent on purpose:
+//! positions of a sequence that has a call to itself; keys of a call of several tokens are in order and end
+//! with the call's own, so only their distance matters.
 
 use crate::engine::{Op, dim};
 use mlx_rs::fast::ScaledDotProductAttentionMask;
@@ -15,7 +16,7 @@ pub enum Mask {
     All,
     /// Causal, the last query aligned with the last key.
     Causal,
-    /// True where visible, `[T, S]` bool.
+    /// True where visible, `[T, S]` bool, or `[B, 1, T, S]` of a batch.
     Visible(Array),
 }
 
@@ -47,4 +48,20 @@ pub fn mask(window: Option<usize>, queries: usize, keys: usize) -> Op<Mask> {
         }
         _ => Ok(Mask::Causal),
     }
+}
+
+/// The mask of a batch, `[B, 1, T, S]`. `queries`: position of each row's columns, `[B, T]` i32; `keys`: of its
+/// slots, `[B, S]` i32; below 0: no token.
+///
+/// A key is visible iff it is of a token and `0 <= query - key < window` (K12). A column without a token
+/// sees everything, so that no softmax is over nothing; nobody sees what comes of it.
+pub fn batch_mask(window: Option<usize>, queries: &Array, keys: &Array) -> Op<Mask> {
+    let none = Array::from_int(0);
+    let (query, key) = (queries.expand_dims_axes(&[1, 3])?, keys.expand_dims_axes(&[1, 2])?);
+    let distance = query.subtract(&key)?;
+    let mut visible = distance.ge(&none)?.logical_and(key.ge(&none)?)?;
+    if let Some(window) = window {
+        visible = visible.logical_and(distance.lt(Array::from_int(dim(window)))?)?;
+    }
+    Ok(Mask::Visible(visible.logical_or(query.lt(&none)?)?))
 }

@@ -1,7 +1,7 @@
 //! Rotary position embedding (K10), through `fast::rope` with explicit frequencies.
 //!
-//! Inputs: heads `[1, N, T, D]`, the absolute position of the first of the T tokens. Outputs: the same
-//! shape and dtype. Absent on purpose: which layers rotate; see [`crate::Steps::rotates`].
+//! Inputs: heads `[1, N, T, D]`, the absolute position of the first of the T tokens, or one for each row of a
+//! batch. Outputs: the same shape and dtype. Absent on purpose: which layers rotate; see [`crate::Steps::rotates`].
 
 use crate::engine::{Op, dim};
 use mlx_rs::{Array, Dtype, fast};
@@ -24,4 +24,11 @@ pub fn rotate(x: &Array, periods: &Array, offset: usize) -> Op {
     let wide = x.as_dtype(Dtype::Float32)?;
     let width = x.dim(-1);
     fast::rope(wide, width, false, None, 1.0, dim(offset), periods)?.as_dtype(x.dtype())
+}
+
+/// Rotates each row of `x`, `[B, N, T, D]`, from a position of its own on. `offsets`: `[B]` i32; below 0 in
+/// padding. Computed as [`rotate`] does.
+pub fn rotate_rows(x: &Array, periods: &Array, offsets: &Array) -> Op {
+    let wide = x.as_dtype(Dtype::Float32)?;
+    fast::rope_dynamic(wide, x.dim(-1), false, None, 1.0, offsets, periods)?.as_dtype(x.dtype())
 }

@@ -5,12 +5,12 @@
 //! always the port's own.
 
 use crate::engine::{Op, dim};
+use crate::record::Span;
 use crate::steps::Steps;
 use crate::weights::RouterWeights;
 use mlx_rs::ops::indexing::TryIndexOp;
 use mlx_rs::{Array, ops};
 use spec::{Choices, LayerId, ModelConfig};
-use std::ops::Range;
 
 /// What the router said about T tokens.
 #[derive(Debug)]
@@ -27,18 +27,18 @@ pub struct Route {
     pub weights: Array,
 }
 
-/// Routes `x`, `[1, T, H]`; `forced`: `[1, T, k]` u32.
+/// Routes `x`, `[1, T, H]`.
 pub fn route(
     steps: &dyn Steps,
     router: &RouterWeights,
     config: &ModelConfig,
     x: &Array,
-    forced: Option<&Array>,
+    forced: Option<&Forced>,
 ) -> Op<Route> {
     let logits = steps.router_logits(x, &router.gate)?;
     let scores = steps.selection_scores(&logits, &router.bias)?;
     let own = steps.select(&logits, &router.bias, config.experts_per_token)?;
-    let ids = forced.unwrap_or(&own).clone();
+    let ids = forced.map_or_else(|| Ok(own.clone()), |forced| forced.over(&own))?;
     let weights = steps.topk_weights(&logits, &router.bias, &ids, config)?;
     Ok(Route { logits, scores, own, ids, weights })
 }
@@ -53,9 +53,47 @@ pub fn top_k(scores: &Array, k: usize) -> Op {
     order.try_index((.., .., ..dim(k)))
 }
 
-/// The forced ids of one call and layer, `[1, T, k]` u32, in executed order.
-pub fn forced_ids(choices: &Choices, rows: Range<usize>, layer: LayerId) -> Array {
-    let shape = [1, dim(rows.len()), dim(choices.k())];
-    let ids: Vec<u32> = rows.flat_map(|row| choices.at(row, layer)).map(|id| u32::from(id.0)).collect();
-    Array::from_slice(&ids, &shape)
+/// Ids from outside, for one call and layer.
+#[derive(Debug)]
+pub struct Forced {
+    /// In executed order, `[B, T, k]` u32; where there is no token, any.
+    ids: Array,
+    /// The rows that are forced, `[B, 1, 1]` bool; `None`: all.
+    rows: Option<Array>,
+}
+
+impl Forced {
+    /// The ids of a call of `shape` rows and columns; `None` if no span's run is forced.
+    pub fn of<'a>(
+        spans: &[Span],
+        shape: (usize, usize),
+        layer: LayerId,
+        choices: impl Fn(&Span) -> Option<&'a Choices>,
+    ) -> Option<Self> {
+        let (rows, columns) = shape;
+        let k = spans.iter().find_map(&choices)?.k();
+        let any = (0..rows * columns).flat_map(|_| 0..dim(k).unsigned_abs());
+        let (mut ids, mut is_forced): (Vec<u32>, _) = (any.collect(), vec![false; rows]);
+        for span in spans {
+            let Some(choices) = choices(span) else { continue };
+            is_forced[span.row] = true;
+            let start = (span.row * columns + span.column) * k;
+            let own = span.positions.clone().flat_map(|position| choices.at(position, layer));
+            ids[start..].iter_mut().zip(own).for_each(|(id, own)| *id = own.0.into());
+        }
+        let rows_of = |is_forced: &[bool]| Array::from_slice(is_forced, &[dim(rows), 1, 1]);
+        let all = spans.iter().all(|span| is_forced[span.row]);
+        Some(Self {
+            ids: Array::from_slice(&ids, &[dim(rows), dim(columns), dim(k)]),
+            rows: (!all).then(|| rows_of(&is_forced)),
+        })
+    }
+
+    /// These ids, and the side's own, `[B, T, k]` u32, in rows that choose freely.
+    fn over(&self, own: &Array) -> Op {
+        match &self.rows {
+            None => Ok(self.ids.clone()),
+            Some(rows) => ops::select(rows, &self.ids, own),
+        }
+    }
 }

@@ -2,15 +2,17 @@
 //!
 //! Inputs: runs. Outputs: recorded rows and what was executed. A call (a chunk of prefill, or one token)
 //! passes all layers before the next call starts, and every layer of a call is evaluated before the next is
-//! built, so that no more than one layer of one call is in flight. Absent on purpose: batches of several
-//! sequences.
+//! built, so that no more than one layer of one call is in flight. Absent on purpose: which runs of a batch
+//! go through a call together ([`crate::batch`]).
 
-use crate::cache::Cache;
+use crate::attention::Past;
+use crate::batch;
+use crate::batch_cache::BatchCache;
 use crate::engine::{Doing, describe, dim, length, values, working_dtype};
 use crate::head::head;
 use crate::layer::{Layer, LayerOut};
-use crate::record::Taps;
-use crate::router::forced_ids;
+use crate::record::{Span, Taps};
+use crate::router::Forced;
 use crate::steps::{Correct, Steps};
 use crate::tensors;
 use crate::weights::Weights;
@@ -35,12 +37,10 @@ pub struct Port {
     periods: Array,
 }
 
-/// Where a run's ids come from, what ran, and what the port would have chosen.
-struct Log<'a> {
+/// Where a run's ids come from, what ran, what the port would have chosen, and in which call.
+pub(crate) struct Log<'a> {
     forced: Option<&'a Choices>,
-    choices: Choices,
-    shadow: Choices,
-    forced_rows: usize,
+    executed: Executed,
 }
 
 impl Port {
@@ -86,9 +86,13 @@ impl Port {
             let (expected, found) = (format!("{:?}", self.precision), format!("{:?}", run.precision));
             return refuse("a run's precision", expected, found, "load the port at the run's precision");
         }
-        if run.schedule.batch != 1 {
-            let found = run.schedule.batch.to_string();
-            return refuse("a run's batch", "1".into(), found, "run the sequences one by one");
+        if run.schedule.batch == 0 {
+            return refuse(
+                "a run's batch",
+                "1 or more".into(),
+                "0".into(),
+                "say how many go through together",
+            );
         }
         run.case.check_vocabulary(&self.config)?;
         match run.routing {
@@ -97,47 +101,100 @@ impl Port {
         }
     }
 
-    /// One layer of one call, evaluated, its rows recorded, its ids logged. `h`: `[1, T, H]`; output alike.
+    /// Refuses a batch where layers or the head are fed by themselves: each run is fed its own rows there.
+    /// Errors: as [`Port::check`].
+    fn check_single(&self, run: &Run<'_>) -> Result<()> {
+        if run.schedule.batch > 1 {
+            return Err(Error::Argument {
+                what: "a run's batch".into(),
+                expected: "1 where a layer or the head is fed somebody else's rows".into(),
+                found: run.schedule.batch.to_string(),
+                next: "feed the sequences one by one".into(),
+            });
+        }
+        self.check(run)
+    }
+
+    /// One layer of one call, evaluated, its rows recorded, its ids logged. `h`: `[B, T, H]`; output alike.
     fn run_layer(
         &self,
         layer: &Layer<'_>,
         h: &Array,
-        cache: &mut dyn Cache,
-        (run, positions): (usize, Range<usize>),
-        log: &mut Log<'_>,
+        mut past: Past<'_>,
+        spans: &[Span],
+        logs: &mut [Log<'_>],
         recorder: &mut dyn Recorder,
     ) -> Result<Array> {
-        let doing = || format!("run layer {} on tokens {positions:?}", layer.id);
-        let forced = log.forced.map(|choices| forced_ids(choices, positions.clone(), layer.id));
-        let mut taps = Taps::new(run, Some(layer.id), positions.clone(), recorder);
-        let out = layer.run(h, cache, forced.as_ref(), &mut taps).doing(doing())?;
-        let arrays = [&out.h, &out.ids, &out.own].into_iter().chain(cache.arrays()).chain(taps.arrays());
+        let doing = || format!("run layer {} on {}", layer.id, words(spans));
+        let choices = |span: &Span| logs[span.run].forced;
+        let forced = Forced::of(spans, (length(h, 0), length(h, 1)), layer.id, choices);
+        let mut taps = Taps::new(spans, Some(layer.id), recorder);
+        let out = layer.run(h, &mut past, forced.as_ref(), &mut taps).doing(doing())?;
+        let arrays = [&out.h, &out.ids, &out.own].into_iter().chain(past.arrays()).chain(taps.arrays());
         transforms::eval(arrays).doing(doing())?;
         taps.deliver(recorder)?;
-        log.note(layer.id, positions.clone(), &out).doing(doing())?;
+        note(layer.id, spans, &out, logs).doing(doing())?;
         Ok(out.h)
     }
 
-    fn forward_one(&self, index: usize, run: &Run<'_>, recorder: &mut dyn Recorder) -> Result<Executed> {
+    /// One call through the whole model. `ids`: `[B, T]` u32; `pasts`: by layer; `logs`: by run.
+    pub(crate) fn call(
+        &self,
+        ids: &Array,
+        pasts: Vec<Past<'_>>,
+        spans: &[Span],
+        logs: &mut [Log<'_>],
+        recorder: &mut dyn Recorder,
+    ) -> Result<()> {
+        let mut taps = Taps::new(spans, None, recorder);
+        let rows = self.steps.embed(&self.weights.embedding, ids).doing("embed")?;
+        let mut h = rows.as_dtype(working_dtype(self.precision)).doing("embed")?;
+        taps.put(spec::Site::Embedding, &h).doing("embed")?;
+        taps.deliver(recorder)?;
+        for (id, past) in self.config.layer_ids().zip(pasts) {
+            h = self.run_layer(&self.layer_of(id), &h, past, spans, logs, recorder)?;
+        }
+        head(&*self.steps, &self.weights.head, &self.config, &h, spans, recorder)
+    }
+
+    fn forward_one(
+        &self,
+        index: usize,
+        run: &Run<'_>,
+        logs: &mut [Log<'_>],
+        recorder: &mut dyn Recorder,
+    ) -> Result<()> {
         let mut caches: Vec<_> = self.config.layer_ids().map(|id| self.layer_of(id).cache()).collect();
-        let mut log = Log::new(run, &self.config);
-        let mut call = Vec::with_capacity(run.case.len());
         for (number, positions) in (0..).zip(run.schedule.calls(run.case.len())) {
-            call.resize(positions.end, number);
+            logs[index].took(&positions, number);
             let ids: Vec<u32> = run.case.tokens[positions.clone()].iter().map(|id| id.0).collect();
             let ids = Array::from_slice(&ids, &[1, dim(ids.len())]);
-            let mut taps = Taps::new(index, None, positions.clone(), recorder);
-            let rows = self.steps.embed(&self.weights.embedding, &ids).doing("embed")?;
-            let mut h = rows.as_dtype(working_dtype(self.precision)).doing("embed")?;
-            taps.put(spec::Site::Embedding, &h).doing("embed")?;
-            taps.deliver(recorder)?;
-            for (id, cache) in self.config.layer_ids().zip(&mut caches) {
-                let at = (index, positions.clone());
-                h = self.run_layer(&self.layer_of(id), &h, &mut **cache, at, &mut log, recorder)?;
-            }
-            head(&*self.steps, &self.weights.head, &self.config, &h, (index, positions), recorder)?;
+            let pasts = caches.iter_mut().map(|cache| Past::One(&mut **cache)).collect();
+            self.call(&ids, pasts, &[Span::alone(index, positions)], logs, recorder)?;
         }
-        Ok(Executed { choices: log.choices, shadow: log.shadow, forced_rows: log.forced_rows, call })
+        Ok(())
+    }
+
+    /// An empty cache of a batch of so many rows for each layer.
+    pub(crate) fn batch_caches(&self, rows: usize) -> Vec<BatchCache> {
+        self.config.layer_ids().map(|id| self.layer_of(id).batch_cache(rows)).collect()
+    }
+
+    /// The steps.
+    pub(crate) fn steps(&self) -> &dyn Steps {
+        &*self.steps
+    }
+
+    /// A log of nothing yet.
+    pub(crate) fn log<'a>(&self, run: &Run<'a>) -> Log<'a> {
+        let tokens = run.case.len();
+        let unset = Choices::unset(tokens, self.config.num_layers(), self.config.experts_per_token);
+        let forced = match run.routing {
+            Routing::Free => None,
+            Routing::Forced(choices) => Some(choices),
+        };
+        let (choices, shadow, call) = (unset.clone(), unset, Vec::with_capacity(tokens));
+        Log { forced, executed: Executed { choices, shadow, forced_rows: 0, call } }
     }
 
     /// Somebody else's rows as the residual stream, `[1, T, H]` in the working dtype.
@@ -161,7 +218,15 @@ impl Side for Port {
 
     fn forward(&self, runs: &[Run<'_>], recorder: &mut dyn Recorder) -> Result<Vec<Executed>> {
         runs.iter().try_for_each(|run| self.check(run))?;
-        runs.iter().enumerate().map(|(index, run)| self.forward_one(index, run, recorder)).collect()
+        if runs.iter().any(|run| run.schedule.batch > 1) {
+            batch::refuse_unlike(runs)?;
+            return batch::forward(self, runs, recorder);
+        }
+        let mut logs: Vec<Log<'_>> = runs.iter().map(|run| self.log(run)).collect();
+        for (index, run) in runs.iter().enumerate() {
+            self.forward_one(index, run, &mut logs, recorder)?;
+        }
+        Ok(logs.into_iter().map(Log::finish).collect())
     }
 
     fn layer(
@@ -172,15 +237,15 @@ impl Side for Port {
         recorder: &mut dyn Recorder,
     ) -> Result<()> {
         assert_eq!(runs.len(), h_in.len(), "one input for each run");
-        runs.iter().try_for_each(|run| self.check(run))?;
+        runs.iter().try_for_each(|run| self.check_single(run))?;
         let layer = self.layer_of(layer);
+        let mut logs: Vec<Log<'_>> = runs.iter().map(|run| self.log(run)).collect();
         for (index, run) in runs.iter().enumerate() {
             let h = self.residual(run, &h_in[index])?;
             let mut cache = layer.cache();
-            let mut log = Log::new(run, &self.config);
             for positions in run.schedule.calls(run.case.len()) {
-                let chunk = rows(&h, &positions)?;
-                self.run_layer(&layer, &chunk, &mut *cache, (index, positions), &mut log, recorder)?;
+                let (chunk, spans) = (rows(&h, &positions)?, [Span::alone(index, positions)]);
+                self.run_layer(&layer, &chunk, Past::One(&mut *cache), &spans, &mut logs, recorder)?;
             }
         }
         Ok(())
@@ -188,12 +253,12 @@ impl Side for Port {
 
     fn head(&self, runs: &[Run<'_>], h_in: &[Array2<f32>], recorder: &mut dyn Recorder) -> Result<()> {
         assert_eq!(runs.len(), h_in.len(), "one input for each run");
-        runs.iter().try_for_each(|run| self.check(run))?;
+        runs.iter().try_for_each(|run| self.check_single(run))?;
         for (index, run) in runs.iter().enumerate() {
             let h = self.residual(run, &h_in[index])?;
             for positions in run.schedule.calls(run.case.len()) {
-                let chunk = rows(&h, &positions)?;
-                head(&*self.steps, &self.weights.head, &self.config, &chunk, (index, positions), recorder)?;
+                let (chunk, spans) = (rows(&h, &positions)?, [Span::alone(index, positions)]);
+                head(&*self.steps, &self.weights.head, &self.config, &chunk, &spans, recorder)?;
             }
         }
         Ok(())
@@ -204,30 +269,44 @@ impl Side for Port {
     }
 }
 
-impl<'a> Log<'a> {
-    fn new(run: &Run<'a>, config: &ModelConfig) -> Self {
-        let unset = Choices::unset(run.case.len(), config.num_layers(), config.experts_per_token);
-        let forced = match run.routing {
-            Routing::Free => None,
-            Routing::Forced(choices) => Some(choices),
-        };
-        Self { forced, choices: unset.clone(), shadow: unset, forced_rows: 0 }
+impl Log<'_> {
+    /// These tokens were taken by call `number`.
+    pub(crate) fn took(&mut self, positions: &Range<usize>, number: u32) {
+        self.executed.call.resize(positions.end, number);
     }
 
-    /// Reads back what a layer of a call executed.
-    fn note(&mut self, layer: LayerId, positions: Range<usize>, out: &LayerOut) -> crate::engine::Op<()> {
-        if self.forced.is_some() {
-            self.forced_rows += positions.len();
-        }
-        for (ids, log) in [(&out.ids, &mut self.choices), (&out.own, &mut self.shadow)] {
-            let narrow = |id: &u32| ExpertId(u16::try_from(*id).expect("ids below the number of experts"));
-            let all: Vec<ExpertId> = values::<u32>(ids)?.iter().map(narrow).collect();
-            for (row, position) in all.chunks_exact(length(ids, 2)).zip(positions.clone()) {
-                log.set(position, layer, row);
-            }
-        }
-        Ok(())
+    /// What was executed.
+    pub(crate) fn finish(self) -> Executed {
+        self.executed
     }
+}
+
+/// Reads back what a layer of a call executed.
+fn note(layer: LayerId, spans: &[Span], out: &LayerOut, logs: &mut [Log<'_>]) -> crate::engine::Op<()> {
+    let (columns, k) = (length(&out.ids, 1), length(&out.ids, 2));
+    let narrow = |id: &u32| ExpertId(u16::try_from(*id).expect("ids below the number of experts"));
+    let all = |ids: &Array| -> crate::engine::Op<Vec<ExpertId>> {
+        Ok(values::<u32>(ids)?.iter().map(narrow).collect())
+    };
+    let (ran, own) = (all(&out.ids)?, all(&out.own)?);
+    for span in spans {
+        let log = &mut logs[span.run];
+        if log.forced.is_some() {
+            log.executed.forced_rows += span.positions.len();
+        }
+        for (position, column) in span.positions.clone().zip(span.columns()) {
+            let start = (span.row * columns + column) * k;
+            log.executed.choices.set(position, layer, &ran[start..start + k]);
+            log.executed.shadow.set(position, layer, &own[start..start + k]);
+        }
+    }
+    Ok(())
+}
+
+/// Whose tokens a call holds.
+fn words(spans: &[Span]) -> String {
+    let of = |span: &Span| format!("tokens {:?} of run {}", span.positions, span.run);
+    spans.iter().map(of).collect::<Vec<_>>().join(", ")
 }
 
 /// `h[:, positions, :]`

@@ -2,12 +2,15 @@
 //!
 //! A planted bug overrides exactly one of them; everything else stays what it is. Shapes: `T` tokens of one
 //! call, `S` keys, other letters as in `docs/kolibri-1.md`. Arrays have the working dtype unless said
-//! otherwise. Absent on purpose: loading, recording, and where forced ids enter ([`crate::router::route`]).
+//! otherwise; where a shape begins with 1, a batch has its rows ([`crate::batch`]). Absent on purpose:
+//! loading, recording, and where forced ids enter ([`crate::router::route`]).
 
 use crate::attention::{self, Rope};
+use crate::batch::Row;
+use crate::batch_cache::BatchCache;
 use crate::cache::{Cache, KvCache, RotatingCache};
 use crate::engine::Op;
-use crate::mask::{Mask, mask};
+use crate::mask::{Mask, batch_mask, mask};
 use crate::weight::Weight;
 use crate::weights::{ExpertWeights, SharedWeights};
 use crate::{experts, rope, router};
@@ -82,6 +85,33 @@ pub trait Steps: Send + Sync {
     /// The mask of `queries` tokens over the `keys` that the cache returned (K12).
     fn mask(&self, window: Option<usize>, queries: usize, keys: usize) -> Op<Mask> {
         mask(window, queries, keys)
+    }
+
+    /// The position of each row's first column in a call of a batch (K10); below 0 in padding.
+    fn batch_offsets(&self, rows: &[Row]) -> Vec<i32> {
+        rows.iter().map(Row::position).collect()
+    }
+
+    /// Rotates the heads of a batch, `[B, N, T, D]`, each row from its own offset on (K10). `offsets`: `[B]`
+    /// i32.
+    fn rotate_rows(&self, x: &Array, periods: &Array, offsets: &Array) -> Op {
+        rope::rotate_rows(x, periods, offsets)
+    }
+
+    /// The mask of a batch (K12), `[B, 1, T, S]`. `queries`: positions of the call's columns, `[B, T]` i32;
+    /// `keys`: of the cache's slots, `[B, S]` i32, the call's own last; below 0: no token.
+    fn batch_mask(&self, window: Option<usize>, queries: &Array, keys: &Array) -> Op<Mask> {
+        batch_mask(window, queries, keys)
+    }
+
+    /// Rows leave a batch: these stay, in this order.
+    fn leave(&self, cache: &mut BatchCache, stay: &[usize]) -> Op<()> {
+        cache.keep(stay)
+    }
+
+    /// Rows join a batch, after those that are in it.
+    fn join(&self, cache: &mut BatchCache, new: BatchCache) -> Op<()> {
+        cache.append(new)
     }
 
     /// Attention, scale `D^-0.5`, softmax in f32 (K13). `q`: `[1, Nq, T, D]`, `keys`, `values`:

@@ -14,8 +14,14 @@ pub fn run(arguments: &Mutate, out: &mut String) -> Result<()> {
     }
     let config = config_file::read(&arguments.checkpoint)?;
     // texts and schedules come later; a bias's values are not looked at
-    let occasion =
-        Occasion { config: &config, tokens: usize::MAX, chunk: 1, nonzero_bias: true, wide_bias: true };
+    let occasion = Occasion {
+        config: &config,
+        tokens: usize::MAX,
+        chunk: 1,
+        batch: true,
+        nonzero_bias: true,
+        wide_bias: true,
+    };
     let unmet = bugs.iter().flat_map(|bug| bug.needs).find(|need| !need.is_met(&occasion));
     if let Some(need) = unmet {
         let found = "a checkpoint in which the bug changes nothing".into();

@@ -14,7 +14,7 @@ pub const VOID: Option<i32> = Some(3);
 pub const INCOMPLETE: Option<i32> = Some(5);
 
 /// One bug a check, the cheapest that 160 tokens show.
-const CONTROLS: [(&str, &[&str]); 24] = [
+const CONTROLS: [(&str, &[&str]); 25] = [
     ("static.census", &["missing_tensor"]),
     ("static.weights", &["zeroed_idle_expert"]),
     ("harness.forcing_exact", &["forcing_in_order_of_id"]),
@@ -36,6 +36,7 @@ const CONTROLS: [(&str, &[&str]); 24] = [
     ("free.top1", &["sigmoid_bias_select"]),
     ("schedule.chunk", &["mask_top_left"]),
     ("schedule.decode", &["decode_offset_frozen"]),
+    ("kernel.gather", &["decode_beyond_1024"]),
     ("dtype.head", &["bf16_head_logits"]),
     ("nll.bits_per_byte", &["sigmoid_bias_select"]),
     ("anchor.golden", &["renorm_topk"]),

@@ -177,7 +177,7 @@ pub(crate) fn in_order_of_id(choices: &Choices) -> Choices {
 
 /// Whether a forced run executed the reference's choices, in order. Where it did not, nothing forced was
 /// measured.
-fn obeyed(rows: &Rows<'_>, run: &PortRun) -> bool {
+pub(crate) fn obeyed(rows: &Rows<'_>, run: &PortRun) -> bool {
     run.executed.len() == rows.choices.len()
         && run.executed.iter().zip(&rows.choices).all(|(executed, forced)| executed.choices == *forced)
 }

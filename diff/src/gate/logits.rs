@@ -129,7 +129,7 @@ pub(crate) fn in_bf16(value: f32) -> bool {
     value.to_bits() & 0xFFFF == 0
 }
 
-fn mean(values: &[f64]) -> f64 {
+pub(crate) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 

@@ -11,6 +11,7 @@
 //! Architecture invariant: neither side is known here, and what is measured on the port is measured on a
 //! planted bug by the same code.
 
+pub(crate) mod batch;
 mod bootstrap;
 mod buffers;
 mod build;
@@ -83,6 +84,8 @@ pub(crate) struct Context<'a> {
     pub(crate) bench: &'a dyn Bench,
     pub(crate) plan: &'a Plan<'a>,
     pub(crate) held: &'a Held,
+    /// The rows of `schedule.batch`.
+    pub(crate) batch: &'a [Case],
 }
 
 /// The ids of all bugs that a gate file may name: the sides', and those of forcing itself.
@@ -106,7 +109,8 @@ pub fn run(
 ) -> Result<Record> {
     progress.phase("reading tensors", 1);
     let held = statics::of_reference(bench.reference())?;
-    let context = Context { bench, plan, held: &held };
+    let batch = batch::rows_of(plan.control_case, bench.reference().config())?;
+    let context = Context { bench, plan, held: &held, batch: &batch };
     let mut runner = Runner { record, save, progress };
     runner.step("census", |record, _| {
         let measured = statics::census(bench.port(Precision::F32), held.tensors())?;
@@ -167,7 +171,7 @@ fn steps(context: &Context<'_>, runner: &mut Runner<'_>) -> Result<()> {
 const ONCE: [(&str, &[Group]); 6] = [
     ("tensors", &[Group::Weights]),
     ("harness", &[Group::Product, Group::ForcingExact, Group::ForcingActive]),
-    ("head and schedules", &[Group::Head, Group::Chunk, Group::Decode]),
+    ("head and schedules", &[Group::Head, Group::Chunk, Group::Decode, Group::Batch]),
     ("kernels", &[Group::Kernels]),
     ("long decode", &[Group::Buffers]),
     ("golden outputs", &[Group::Golden]),
@@ -186,11 +190,13 @@ fn prepared<'s, 'a>(
     record: &mut Record,
     progress: &mut dyn Progress,
 ) -> Result<&'s Sequence<'a>> {
-    const PASS: &str = "control sequence";
     if sequence.is_none() {
         let new = Sequence::prepare(context, progress)?;
-        if !record.bytes_read.iter().any(|read| read.pass == PASS) {
-            record.bytes_read.push(set::bytes_read(PASS, &new.passed));
+        let passes = [("control sequence", Some(&new.passed)), ("rows of the batch", new.batch.as_ref())];
+        for (name, passed) in passes {
+            if !record.bytes_read.iter().any(|read| read.pass == name) {
+                record.bytes_read.extend(passed.map(|passed| set::bytes_read(name, passed)));
+            }
         }
         *sequence = Some(new);
     }

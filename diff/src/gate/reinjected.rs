@@ -123,7 +123,10 @@ impl Recorder for LayerRecorder<'_> {
                 self.found.weights_in_bf16.add(found);
                 self.weights(at, found)
             }
-            Site::Choice => self.executed(at, found),
+            Site::Choice => {
+                self.executed(at, found);
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -157,16 +160,13 @@ impl LayerRecorder<'_> {
 
     /// Weights can only be held against the reference's where the port executed what it was forced onto. A
     /// row where it did not counts as a weight that is NaN.
-    fn executed(&mut self, at: &At, found: ArrayView2<'_, f32>) -> Result<()> {
-        let expected = self.rows.spool.read(&(at.run, at.layer, Site::ShadowChoice), at.rows.clone())?;
-        for ((expected, found), position) in
-            expected.rows().into_iter().zip(found.rows()).zip(at.rows.clone())
-        {
-            if expected != found {
+    fn executed(&mut self, at: &At, found: ArrayView2<'_, f32>) {
+        for (found, position) in found.rows().into_iter().zip(at.rows.clone()) {
+            let forced = self.rows.choices[at.run].at(position, self.layer);
+            if !forced.iter().map(|id| f32::from(id.0)).eq(found.iter().copied()) {
                 self.found.weights.push(f64::NAN, at.run, position);
             }
         }
-        Ok(())
     }
 }
 

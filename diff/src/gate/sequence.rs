@@ -1,5 +1,5 @@
-//! The one short sequence that the harness, the schedules and every control run on, and what is measured on
-//! it in one go.
+//! The one short sequence that the harness, the schedules and every control run on, the rows that are cut from
+//! it for batches, and what is measured on them in one go.
 
 use super::Context;
 use super::checks::{Group, NLL_MUTANTS};
@@ -9,7 +9,7 @@ use super::harness::{self, Broken, Forcing};
 use super::logits::LogitsRows;
 use super::pass::{self, Passed};
 use super::reinjected::{self, measure_bf16, measure_f32};
-use super::{buffers, kernels, nll, schedule, set, statics};
+use super::{applies, batch, buffers, kernels, nll, schedule, set, statics};
 use crate::bench::{Idle, Lane, PlantedIn};
 use crate::compare::Progress;
 use spec::{Error, Precision, Result, Routing, Run, Schedule, Side};
@@ -19,19 +19,24 @@ use std::collections::BTreeMap;
 /// The sequence, passed by the reference, and the judged port's floor on it.
 pub(crate) struct Sequence<'a> {
     pub(crate) passed: Passed<'a>,
+    /// The rows of `schedule.batch`, where the gate applies it and the sequence is long enough.
+    pub(crate) batch: Option<Passed<'a>>,
     floor: LogitsRows,
     /// What the judged port gave so far, by group.
     unmutated: RefCell<BTreeMap<Group, Vec<Measurement>>>,
 }
 
 impl<'a> Sequence<'a> {
-    /// One pass of the reference and the floor. Errors: whatever a side returns.
+    /// One pass of the reference, another over the rows of a batch where they are needed, and the floor. Errors: whatever a side returns.
     pub(crate) fn prepare(context: &Context<'a>, progress: &mut dyn Progress) -> Result<Self> {
         let cases = std::slice::from_ref(context.plan.control_case);
         let passed = pass::run(context.bench, cases, &context.held.vectors, &[], progress)?;
+        let with_batch = applies(context.plan.gate, Group::Batch) && !context.batch.is_empty();
+        let pass_batch = || pass::run(context.bench, context.batch, &context.held.vectors, &[], progress);
+        let batch = with_batch.then(pass_batch).transpose()?;
         let port = context.bench.port(Precision::F32)?;
         let floor = floor(&*port, &passed.rows, context.plan.gate.chunk, in_order_of_id, progress)?;
-        Ok(Self { passed, floor, unmutated: RefCell::default() })
+        Ok(Self { passed, batch, floor, unmutated: RefCell::default() })
     }
 
     /// What the judged port gives on the sequence, measured once. Errors: whatever a side returns.
@@ -150,6 +155,10 @@ pub(crate) fn measure(
             let kernels = context.bench.kernels(subject.in_port())?;
             kernels::measure(&*kernels, context.bench.reference().config(), progress)?
         }
+        Group::Batch => match &sequence.batch {
+            Some(batch) => batch::measure(&*port(Precision::F32)?, &batch.rows, progress)?,
+            None => batch::nothing(),
+        },
         Group::Nll => damage(context, subject)?,
         Group::Golden => match context.plan.golden {
             Some(golden) => {

@@ -21,7 +21,7 @@ use crate::gate::limits::Gate;
 use crate::gate::record::{Checkpoint, Finding, Outcome as Judged};
 use crate::gate::sequence::{Sequence, Subject, measure};
 use crate::gate::statics::{self, Held};
-use crate::gate::{Context, Golden, Plan, applies, harness, nll};
+use crate::gate::{Context, Golden, Plan, applies, batch, harness, nll};
 use crate::stats::is_worse;
 use spec::{Case, Error, Precision, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,7 +31,7 @@ use std::time::Instant;
 pub const DECODED: usize = 64;
 
 /// The measurements of a port.
-const OF_PORT: [Group; 10] = [
+const OF_PORT: [Group; 11] = [
     Group::Weights,
     Group::Reinjected(Precision::F32),
     Group::Reinjected(Precision::Bf16),
@@ -42,6 +42,7 @@ const OF_PORT: [Group; 10] = [
     Group::Chunk,
     Group::Decode,
     Group::Kernels,
+    Group::Batch,
 ];
 
 /// The measurements of forcing itself, and of what is recorded.
@@ -79,9 +80,10 @@ pub fn run(bench: &dyn Bench, catalogue: &Catalogue<'_>, progress: &mut dyn Prog
         golden: catalogue.golden,
         disabled_control: None,
     };
-    let context = Context { bench, plan: &plan, held: &held };
+    let batch = batch::rows_of(catalogue.case, bench.reference().config())?;
+    let context = Context { bench, plan: &plan, held: &held, batch: &batch };
     let sequence = Sequence::prepare(&context, progress)?;
-    let occasion = occasion(&held, catalogue);
+    let occasion = Occasion { batch: sequence.batch.is_some(), ..occasion(&held, catalogue) };
     let mut matrix =
         Runner { context: &context, sequence: &sequence, occasion, failing: Vec::new(), progress };
     matrix.without_bugs()?;
@@ -216,6 +218,7 @@ fn occasion(held: &Held, catalogue: &Catalogue<'_>) -> Occasion {
     Occasion {
         tokens: catalogue.case.len(),
         chunk: catalogue.gate.chunk,
+        batch: false,
         nonzero_bias: biases().any(|&value| value != 0.0),
         wide_bias: biases().any(|&value| half::bf16::from_f32(value).to_f32() != value),
     }

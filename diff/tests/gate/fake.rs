@@ -7,10 +7,11 @@
 #[path = "../support/config.rs"]
 mod config;
 #[path = "../support/kernels.rs"]
-pub mod kernels;
+mod kernels;
 
 use config::config;
 use diff::bench::{Bench, Idle, Lane, Occasion, Planted, PlantedIn};
+use kernels::{Fault, Plain};
 use ndarray::{Array2, ArrayView2};
 use spec::{
     At, Choices, Error, Executed, ExpertId, Kernels, LayerId, ModelConfig, Precision, Recorder, Result,
@@ -28,6 +29,8 @@ pub struct Row<'a> {
     pub position: usize,
     /// Tokens of the call it is recorded in.
     pub call: usize,
+    /// Sequences that go through together.
+    pub together: usize,
 }
 
 impl Row<'_> {
@@ -89,6 +92,7 @@ pub struct Port {
     pub precision: Precision,
     pub edits: Vec<Edit>,
     pub obeys_forcing: bool,
+    pub takes_batches: bool,
     pub tensors: BTreeMap<String, Vec<f32>>,
     /// Given twice by `tensors`.
     pub twice: Option<&'static str>,
@@ -97,7 +101,8 @@ pub struct Port {
 impl Port {
     fn new(precision: Precision) -> Self {
         let tensors = tensors();
-        Self { config: config(), precision, edits: Vec::new(), obeys_forcing: true, tensors, twice: None }
+        let (config, edits) = (config(), Vec::new());
+        Self { config, precision, edits, obeys_forcing: true, takes_batches: true, tensors, twice: None }
     }
 
     fn row(&self, run: &Run<'_>, layer: Option<usize>, site: Site, position: usize, call: usize) -> Vec<f32> {
@@ -106,7 +111,8 @@ impl Port {
             (Site::Logits, _) => self.logits(run, position),
             _ => honest(layer, site, position),
         };
-        let place = Row { case: &run.case.name, layer, site, position, call };
+        let together = run.schedule.batch;
+        let place = Row { case: &run.case.name, layer, site, position, call, together };
         self.edits.iter().for_each(|edit| edit(&place, &mut row));
         row
     }
@@ -202,6 +208,14 @@ impl Side for Port {
     }
 
     fn forward(&self, runs: &[Run<'_>], recorder: &mut dyn Recorder) -> Result<Vec<Executed>> {
+        if !self.takes_batches && runs.iter().any(|run| run.schedule.batch > 1) {
+            return Err(Error::Argument {
+                what: "a batch".into(),
+                expected: "1".into(),
+                found: "more".into(),
+                next: "wait".into(),
+            });
+        }
         self.of_no_layer(Site::Embedding, runs, recorder)?;
         self.layer_of(0, runs, recorder)?;
         self.layer_of(1, runs, recorder)?;
@@ -249,6 +263,9 @@ pub struct Fake {
     pub f32: Port,
     pub bf16: Port,
     pub bugs: Vec<Bug>,
+    /// Of the judged port's kernels, as [`Plain`] has them.
+    pub gather: Fault,
+    pub drift: f32,
     /// Bugs that are said to be correct rewrites.
     pub rewrites: Vec<&'static str>,
     /// Bugs that are said to need something.
@@ -267,6 +284,8 @@ impl Fake {
             f32: Port::new(Precision::F32),
             bf16: Port::new(Precision::Bf16),
             bugs: super::gates::bugs(),
+            gather: |_, _| {},
+            drift: 0.0,
             rewrites: Vec::new(),
             unmet: Vec::new(),
             bytes: Cell::new(0),
@@ -344,9 +363,10 @@ impl Bench for Fake {
     }
 
     fn kernels(&self, mutant: Option<&str>) -> Result<Box<dyn Kernels>> {
-        let drop_key = |kernels: Plain| Plain { seen: 1024, ..kernels };
-        let kernels = Plain::new();
-        Ok(Box::new(if mutant == Some("everything") { drop_key(kernels) } else { kernels }))
+        Ok(Box::new(match mutant {
+            Some("everything") => Plain { seen: 1024, ..Plain::new() },
+            _ => Plain { gather: self.gather, drift: self.drift, ..Plain::new() },
+        }))
     }
 
     fn together(&self, _ids: &str) -> bool {

@@ -1,12 +1,14 @@
 //! The gate against values worked out by hand: its limits, its findings, its files, and whole runs on sides
 //! that are tables.
 
+mod batch;
 mod controls;
 mod fake;
 mod findings;
 mod folder;
 mod gates;
 mod judge;
+mod kernels;
 mod limits;
 mod lock;
 mod matrix;

@@ -4,7 +4,7 @@ use super::PUBLISHED;
 use crate::mutant::{Mutant, Stage};
 use crate::need::Need;
 use crate::port::Step;
-use crate::port::mask;
+use crate::port::{batch, mask};
 
 pub const ROWS: &[Mutant] = &[
     Mutant::new("window_one_short", Stage::Mask, "sliding layers see one key fewer than the window")
@@ -44,4 +44,27 @@ pub const ROWS: &[Mutant] = &[
         .seen_in(&["TRTMC#400", "sglang#30050", "vllm#5908", "HF#35691"])
         .needs(&[Need::PastWindow])
         .port(&[Step::Window], || Box::new(mask::NoWindow)),
+    Mutant::new(
+        "batch_decode_pad_keys_visible",
+        Stage::Mask,
+        "in a batch, calls of one token see the keys of padding",
+    )
+    .rows(&["B01"])
+    .seen_in(&[PUBLISHED])
+    .needs(&[Need::Batch])
+    .port(&[Step::BatchMask], || Box::new(batch::PaddingInDecode)),
+    Mutant::new(
+        "left_padding_visible",
+        Stage::Mask,
+        "in a batch, calls of several tokens see the padding before a query",
+    )
+    .rows(&["B01"])
+    .seen_in(&["mlx-vlm#1946", "mlx-lm#1906", "unsloth#4100"])
+    .needs(&[Need::Batch])
+    .port(&[Step::BatchMask], || Box::new(batch::PaddingInPrefill)),
+    Mutant::new("masked_row_nan", Stage::Mask, "padding that sees no key is NaN after its softmax")
+        .rows(&["A11"])
+        .seen_in(&["burn#4697", "mlx#2608", "candle#3625", "HF#45511"])
+        .needs(&[Need::Batch])
+        .port(&[Step::BatchMask, Step::Attend], || Box::new(batch::NanOfNothing)),
 ];

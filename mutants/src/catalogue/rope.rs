@@ -5,7 +5,7 @@ use crate::edit::Edit;
 use crate::mutant::{Facts, Mutant, Stage};
 use crate::need::Need;
 use crate::port::Step;
-use crate::port::{cache, rope};
+use crate::port::{batch, cache, rope};
 use serde_json::{Value, json};
 use spec::LayerKind;
 
@@ -82,6 +82,33 @@ pub const ROWS: &[Mutant] = &[
         .seen_in(&["airllm#369", "DeepSpeed#8341", "llama2.c#356"])
         .needs(&[Need::OtherRopeBase])
         .checkpoint(fallen_back_base),
+    Mutant::new(
+        "batched_rope_positions_in_padded_frame",
+        Stage::Rope,
+        "in a batch, positions count the columns of padding",
+    )
+    .rows(&["P08"])
+    .seen_in(&[PUBLISHED])
+    .needs(&[Need::Batch])
+    .port(&[Step::BatchOffsets], || Box::new(batch::PaddedFrame)),
+    Mutant::new(
+        "batch_decode_pos_frozen",
+        Stage::Rope,
+        "in a batch, calls of one token all rotate at the position after the row's prompt",
+    )
+    .rows(&["P08"])
+    .seen_in(&[PUBLISHED])
+    .needs(&[Need::Batch])
+    .port(&[Step::BatchOffsets], || Box::new(batch::FrozenRows)),
+    Mutant::new(
+        "rope_one_token_first_row",
+        Stage::Rope,
+        "in a batch, calls of one token rotate the first row only",
+    )
+    .rows(&["K03"])
+    .seen_in(&["mlx#3494", "mlx#3949", "mlx-rs#359"])
+    .needs(&[Need::Batch])
+    .port(&[Step::RotateRows], || Box::new(batch::FirstRowTurns)),
 ];
 
 /// The last layer has the kind of the first.

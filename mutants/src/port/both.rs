@@ -2,6 +2,8 @@
 
 use mlx_rs::Array;
 use port::attention::{Rope, norm_then_rotate};
+use port::batch::Row;
+use port::batch_cache::BatchCache;
 use port::cache::Cache;
 use port::engine::Op;
 use port::experts::{Routed, Shared, routed, shared};
@@ -26,6 +28,11 @@ pub enum Step {
     Window,
     Cache,
     Mask,
+    BatchOffsets,
+    RotateRows,
+    BatchMask,
+    Leave,
+    Join,
     Attend,
     Residual,
     RouterLogits,
@@ -100,6 +107,11 @@ impl Steps for Both {
         Window: fn window(config: &ModelConfig, layer: LayerId) -> Option<usize>;
         Cache: fn cache(window: Option<usize>) -> Box<dyn Cache>;
         Mask: fn mask(window: Option<usize>, queries: usize, keys: usize) -> Op<Mask>;
+        BatchOffsets: fn batch_offsets(rows: &[Row]) -> Vec<i32>;
+        RotateRows: fn rotate_rows(x: &Array, periods: &Array, offsets: &Array) -> Op;
+        BatchMask: fn batch_mask(window: Option<usize>, queries: &Array, keys: &Array) -> Op<Mask>;
+        Leave: fn leave(cache: &mut BatchCache, stay: &[usize]) -> Op<()>;
+        Join: fn join(cache: &mut BatchCache, new: BatchCache) -> Op<()>;
         Attend: fn attend(q: &Array, keys: &Array, values: &Array, mask: &Mask) -> Op;
         Residual: fn residual(h: &Array, branch: &Array) -> Op;
         RouterLogits: fn router_logits(x: &Array, gate: &Array) -> Op;

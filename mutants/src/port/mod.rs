@@ -3,6 +3,7 @@
 //! Absent on purpose: a step that is right; what a bug does not touch is [`::port::Correct`]'s.
 
 pub mod attention;
+pub mod batch;
 mod both;
 pub mod cache;
 pub mod embedding;
