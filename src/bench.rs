@@ -9,8 +9,9 @@ use mutants::{Facts, Kind, Mutant, PortPlant, edit};
 use ndarray::{Array2, ArrayView2};
 use port::Port;
 use port::engine::{Doing, active_bytes};
+use port::kernels::PortKernels;
 use reference::{Correct, Reference, Steps};
-use spec::{Error, Executed, ExpertId, LayerId, ModelConfig, Precision, Recorder, Result, Side};
+use spec::{Error, Executed, ExpertId, Kernels, LayerId, ModelConfig, Precision, Recorder, Result, Side};
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -147,6 +148,14 @@ impl Bench for Workbench {
         Ok(Box::new(self.plant(&mutants::find_all(mutant)?, precision, idle)?))
     }
 
+    fn kernels(&self, mutant: Option<&str>) -> Result<Box<dyn Kernels>> {
+        let steps = match mutant {
+            None => mutants::port_steps(&self.judged)?,
+            Some(ids) => mutants::port_steps(&mutants::find_all(ids)?)?,
+        };
+        Ok(Box::new(PortKernels::new(steps, self.config())))
+    }
+
     fn together(&self, ids: &str) -> bool {
         steps_of(Some(ids)).is_ok()
     }
@@ -162,6 +171,21 @@ impl Bench for Workbench {
         let needs = mutants::find(id).map_or(&[][..], |mutant| mutant.needs);
         needs.iter().filter(|need| !need.is_met(&occasion)).map(|need| need.words().into()).collect()
     }
+}
+
+/// The port's kernels for a model of that shape, with bugs planted in its steps. Errors: [`Error::Argument`] on
+/// bugs that are not of a step, or not to be planted together.
+pub fn kernels(config: &ModelConfig, mutants: Option<&str>) -> Result<Box<dyn Kernels>> {
+    let bugs = mutants.map(mutants::find_all).transpose()?.unwrap_or_default();
+    if let Some(bug) = bugs.iter().find(|bug| matches!(bug.port, Some(PortPlant::Checkpoint(_)))) {
+        return Err(Error::Argument {
+            what: format!("planted bug {}", bug.id),
+            expected: "a bug in a step of the port; no checkpoint is loaded".into(),
+            found: "a bug in a checkpoint".into(),
+            next: "see `assay mutants list`".into(),
+        });
+    }
+    Ok(Box::new(PortKernels::new(mutants::port_steps(&bugs)?, config)))
 }
 
 /// Every bug and rewrite of the two sides.

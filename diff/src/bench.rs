@@ -5,7 +5,7 @@
 //! them.
 
 use ndarray::{Array2, ArrayView2};
-use spec::{Executed, ExpertId, LayerId, Precision, Recorder, Result, Run, Side};
+use spec::{Executed, ExpertId, Kernels, LayerId, Precision, Recorder, Result, Run, Side};
 
 /// A run of the reference beside others in one pass, which reads each weight once.
 #[derive(Debug, Clone, Copy)]
@@ -119,6 +119,10 @@ pub trait Bench {
     /// The honest port with bugs planted. Errors: whatever loading it returns; [`spec::Error::Argument`] on
     /// bugs that the port cannot have, or not together.
     fn mutated_port(&self, mutant: &str, precision: Precision, idle: Idle) -> Result<Box<dyn Side>>;
+
+    /// The kernels of the port that is judged; or of the honest one, with bugs planted in its steps. Errors:
+    /// [`spec::Error::Argument`] on bugs that the port cannot have, or not together.
+    fn kernels(&self, mutant: Option<&str>) -> Result<Box<dyn Kernels>>;
 
     /// Whether the reference can have these bugs at once, ids with commas between them.
     fn together(&self, ids: &str) -> bool;

@@ -15,6 +15,7 @@ pub mod gate;
 pub mod matrix;
 pub mod metrics;
 pub mod number;
+pub mod probe;
 pub mod spool;
 pub mod stats;
 pub mod trace;

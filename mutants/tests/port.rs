@@ -80,6 +80,11 @@ const PLACES: [Place; 59] = [
     place("swiglu_swapped", Every, &[Site::ExpertOut, Site::SharedAct], 0),
     place("shared_half", Every, &[Site::Shared], 0),
     place("bf16_head_logits", Every, &[Site::Logits], 0),
+    // gathers of more than 64 terms, in calls of enough rows to be sorted
+    place("gather_last_k_terms", Every, &[Site::ExpertOut], 0),
+    // whose row is behind an idle expert is decided by the text
+    place("idle_expert_junk", Every, &[Site::ExpertOut], 1),
+    place("few_token_expert_wrong", Every, &[Site::ExpertOut], 0),
     place("head_scaled_1_1", Every, &[Site::Logits], 0),
     place("activation_rounded_per_step", Every, &[Site::ExpertOut, Site::SharedAct], 0),
     place("combine_rounded_per_term", Every, &[Site::Routed], 0),
@@ -90,6 +95,8 @@ const BF16_ONLY: [&str; 3] =
     ["norm_statistics_bf16", "activation_rounded_per_step", "combine_rounded_per_term"];
 /// Exact at every position of these texts; `tests/values.rs` turns further.
 const BEYOND: &str = "rope_bf16_positions";
+/// At shapes that these texts have not; `tests/gather.rs` has them.
+const SHAPES: [&str; 3] = ["gather_rows_beyond_32768_stale", "gather_strided_expert", "decode_beyond_1024"];
 /// The same as no bug in a model whose scale is 1; `tests/formulas.rs` has another.
 const SCALES: [&str; 2] = ["route_scale_missing", "route_scale_squared"];
 
@@ -158,9 +165,12 @@ fn decode_sees_what_a_window_one_short_sees(#[case] id: &str) {
 }
 
 #[rstest]
-#[case(SCALES[0])]
-#[case(SCALES[1])]
-fn a_scale_of_1_is_none(#[case] id: &str) {
+#[case::a_scale_of_1(SCALES[0])]
+#[case::a_scale_of_1_squared(SCALES[1])]
+#[case::few_rows(SHAPES[0])]
+#[case::rows_that_lie_one_after_the_other(SHAPES[1])]
+#[case::few_keys(SHAPES[2])]
+fn elsewhere_a_bug_is_none(#[case] id: &str) {
     let right = port(Precision::F32);
     let feed = Feed::of(&right, Precision::F32, &[0, 4]);
     let wrong = right.with_steps(port_steps(find(id).unwrap()).unwrap());
@@ -192,7 +202,8 @@ fn every_bug_of_a_step_has_its_place() {
     let of_one = |mutant: &&mutants::Mutant| !mutant.needs.contains(&Need::Batch);
     let planted = catalogue().filter(of_one).filter(|mutant| port_steps(mutant).is_some());
     let planted: BTreeSet<_> = planted.map(|mutant| mutant.id).collect();
-    let places: BTreeSet<_> = PLACES.iter().map(|place| place.id).chain([BEYOND]).chain(SCALES).collect();
+    let places: BTreeSet<_> =
+        PLACES.iter().map(|place| place.id).chain([BEYOND]).chain(SCALES).chain(SHAPES).collect();
     assert_eq!(planted, places);
-    assert_eq!(places.len(), PLACES.len() + 3);
+    assert_eq!(places.len(), PLACES.len() + 6);
 }

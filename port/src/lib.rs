@@ -22,6 +22,7 @@ pub mod experts;
 pub mod fp8;
 pub mod head;
 pub mod header;
+pub mod kernels;
 pub mod layer;
 pub mod load;
 pub mod mask;

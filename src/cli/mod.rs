@@ -2,10 +2,12 @@
 
 mod convert;
 mod mutants;
+mod probe;
 mod search;
 
 pub use convert::{BitsOrKeep, Convert};
 pub use mutants::{Mutants, MutantsList, MutantsRun, MutantsShow, MutantsVerb, Mutate};
+pub use probe::Probe;
 pub use search::{Bisect, Explain, Searched};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -43,6 +45,8 @@ pub enum Verb {
     Bisect(Bisect),
     /// Find which known bug, or which simple map, makes the divergence vanish
     Explain(Explain),
+    /// Call the port's kernels by themselves, at a model's shapes and where kernels have failed
+    Probe(Probe),
     /// Write a copy of a checkpoint with a planted bug in it, for a port of any kind
     Mutate(Mutate),
     /// Write a tiny checkpoint from a seed

@@ -12,6 +12,7 @@ mod judged;
 mod make;
 mod mutants;
 mod mutate;
+mod probe;
 mod report;
 mod run;
 mod searched;
@@ -26,6 +27,7 @@ use std::path::Path;
 pub fn run(verb: Verb, out: &mut String) -> Result<u8> {
     match verb {
         Verb::Mutants(arguments) => return mutants::run(&arguments, out),
+        Verb::Probe(arguments) => return probe::run(&arguments, out),
         Verb::Bisect(arguments) => return bisect::run(&arguments, out),
         Verb::Gate(arguments) => return gate::run(&arguments, out).map(exit::of_verdict),
         Verb::Inspect(arguments) => inspect::run(&arguments, out),

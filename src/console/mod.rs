@@ -8,6 +8,7 @@ mod census;
 mod comparison;
 mod convert;
 mod explain;
+mod probe;
 mod progress;
 
 pub use bisect::print_bisection;
@@ -16,6 +17,7 @@ pub use census::print_survey;
 pub use comparison::{print_live, print_traces, side};
 pub use convert::print_kinds;
 pub use explain::print_explanation;
+pub use probe::{print_kernels, print_probed};
 pub use progress::{Bar, Phases};
 
 pub use reports::{count, share};

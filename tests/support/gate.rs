@@ -14,7 +14,7 @@ pub const VOID: Option<i32> = Some(3);
 pub const INCOMPLETE: Option<i32> = Some(5);
 
 /// One bug a check, the cheapest that 160 tokens show.
-const CONTROLS: [(&str, &[&str]); 25] = [
+const CONTROLS: [(&str, &[&str]); 27] = [
     ("static.census", &["missing_tensor"]),
     ("static.weights", &["zeroed_idle_expert"]),
     ("harness.forcing_exact", &["forcing_in_order_of_id"]),
@@ -37,6 +37,8 @@ const CONTROLS: [(&str, &[&str]); 25] = [
     ("schedule.chunk", &["mask_top_left"]),
     ("schedule.decode", &["decode_offset_frozen"]),
     ("schedule.batch", &["rows_misaligned_after_leave"]),
+    ("kernel.gather", &["decode_beyond_1024"]),
+    ("runtime.buffers", &["unread_offset"]),
     ("dtype.head", &["bf16_head_logits"]),
     ("nll.bits_per_byte", &["sigmoid_bias_select"]),
     ("anchor.golden", &["renorm_topk"]),

@@ -3,7 +3,7 @@
 
 use diff::bench::{Bench, Idle, Lane, Occasion, Planted};
 use ndarray::{Array2, ArrayView2};
-use spec::{At, Executed, LayerId, Precision, Recorder, Result, Side, Site};
+use spec::{At, Executed, Kernels, LayerId, Precision, Recorder, Result, Side, Site};
 use std::cell::RefCell;
 
 /// What a recorder was told.
@@ -108,6 +108,10 @@ impl<B: Bench> Bench for Remembering<B> {
 
     fn mutated_port(&self, mutant: &str, precision: Precision, idle: Idle) -> Result<Box<dyn Side>> {
         self.bench.mutated_port(mutant, precision, idle)
+    }
+
+    fn kernels(&self, mutant: Option<&str>) -> Result<Box<dyn Kernels>> {
+        self.bench.kernels(mutant)
     }
 
     fn together(&self, ids: &str) -> bool {

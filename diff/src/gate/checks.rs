@@ -32,6 +32,8 @@ pub enum Group {
     Decode,
     /// What thousands of decoded tokens leave in memory.
     Buffers,
+    /// The port's kernels by themselves.
+    Kernels,
     /// Several sequences in one call.
     Batch,
     /// How well the reference predicts the text.
@@ -68,7 +70,7 @@ const F32: Group = Group::Reinjected(Precision::F32);
 const BF16: Group = Group::Reinjected(Precision::Bf16);
 
 /// Every check that this version can measure.
-pub const CHECKS: [Check; 24] = [
+pub const CHECKS: [Check; 25] = [
     once("static.census", &[("problems", Group::Census)]),
     once("static.weights", &[("tensors", Group::Weights)]),
     once("harness.forcing_exact", &[("f32", Group::ForcingExact), ("bf16", Group::ForcingExact)]),
@@ -138,6 +140,16 @@ pub const CHECKS: [Check; 24] = [
     by_set("free.top1", &[("shortfall", Group::Free)]),
     once("schedule.chunk", &[("mean", Group::Chunk)]),
     once("schedule.decode", &[("mean", Group::Decode)]),
+    once(
+        "kernel.gather",
+        &[
+            ("ratio", Group::Kernels),
+            ("bad_rows", Group::Kernels),
+            ("rotation", Group::Kernels),
+            ("attention", Group::Kernels),
+            ("repeats", Group::Kernels),
+        ],
+    ),
     once("runtime.buffers", &[("growth", Group::Buffers)]),
     once("schedule.batch", &[("left", Group::Batch), ("right", Group::Batch)]),
     by_set("dtype.head", &[("f32", Group::Forced(Precision::F32)), ("bf16", Group::Forced(Precision::Bf16))]),
@@ -167,9 +179,6 @@ pub const REFERENCE_CHECKS: [Check; 2] = [
         ],
     ),
 ];
-
-/// Checks of docs/gate.md that this version cannot measure; a gate file lists them as not applicable.
-pub const NOT_BUILT: [&str; 1] = ["kernel.gather"];
 
 /// Every check that can be measured, in the order of tables.
 pub fn all() -> impl Iterator<Item = &'static Check> {

@@ -5,8 +5,8 @@
 //! step so that a killed run can go on where it stopped.
 //!
 //! A reader finds: names of checks and legs in [`checks`], limits in [`limits`], one file per group of
-//! measurements (`statics`, `harness`, `reinjected`, `ulp`, `end_to_end`, `schedule`, `nll`, `golden`), value
-//! against limit in [`finding`], planted bugs in `control`, the order of steps here.
+//! measurements (`statics`, `harness`, `reinjected`, `ulp`, `end_to_end`, `schedule`, `kernels`, `nll`,
+//! `golden`), value against limit in [`finding`], planted bugs in `control`, the order of steps here.
 //!
 //! Architecture invariant: neither side is known here, and what is measured on the port is measured on a
 //! planted bug by the same code.
@@ -22,6 +22,7 @@ pub mod finding;
 pub mod folder;
 pub(crate) mod golden;
 pub(crate) mod harness;
+mod kernels;
 pub mod limits;
 pub mod lock;
 mod logits;
@@ -36,7 +37,7 @@ mod set;
 pub(crate) mod statics;
 mod tally;
 mod top1;
-mod ulp;
+pub(crate) mod ulp;
 mod verdict;
 
 pub use control::of_harness;
@@ -167,10 +168,11 @@ fn steps(context: &Context<'_>, runner: &mut Runner<'_>) -> Result<()> {
 }
 
 /// What is measured once, by step.
-const ONCE: [(&str, &[Group]); 5] = [
+const ONCE: [(&str, &[Group]); 6] = [
     ("tensors", &[Group::Weights]),
     ("harness", &[Group::Product, Group::ForcingExact, Group::ForcingActive]),
     ("head and schedules", &[Group::Head, Group::Chunk, Group::Decode, Group::Batch]),
+    ("kernels", &[Group::Kernels]),
     ("long decode", &[Group::Buffers]),
     ("golden outputs", &[Group::Golden]),
 ];

@@ -9,7 +9,7 @@ use super::harness::{self, Broken, Forcing};
 use super::logits::LogitsRows;
 use super::pass::{self, Passed};
 use super::reinjected::{self, measure_bf16, measure_f32};
-use super::{applies, batch, buffers, nll, schedule, set, statics};
+use super::{applies, batch, buffers, kernels, nll, schedule, set, statics};
 use crate::bench::{Idle, Lane, PlantedIn};
 use crate::compare::Progress;
 use spec::{Error, Precision, Result, Routing, Run, Schedule, Side};
@@ -86,6 +86,13 @@ impl Subject<'_> {
         }
     }
 
+    fn in_port(&self) -> Option<&str> {
+        match self {
+            Subject::Planted(id, PlantedIn::Port) => Some(id),
+            _ => None,
+        }
+    }
+
     fn in_reference(&self) -> Option<&str> {
         match self {
             Subject::Planted(id, PlantedIn::Reference) => Some(id),
@@ -143,6 +150,10 @@ pub(crate) fn measure(
         }
         Group::Buffers => {
             vec![buffers::measure(context.bench, &*port(Precision::F32)?, rows, progress)?]
+        }
+        Group::Kernels => {
+            let kernels = context.bench.kernels(subject.in_port())?;
+            kernels::measure(&*kernels, context.bench.reference().config(), progress)?
         }
         Group::Batch => match &sequence.batch {
             Some(batch) => batch::measure(&*port(Precision::F32)?, &batch.rows, progress)?,

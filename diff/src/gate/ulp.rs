@@ -164,7 +164,7 @@ fn rms_norm(x: &Array2<f64>, weight: &[f32], eps: f64) -> Array2<f64> {
 
 /// RoPE of whole heads, half-split pairs, from position `first` on (K10). Frequencies and angles are the f32
 /// ones that the specification fixes; cosine, sine and products are f64.
-fn rotated(x: &Array2<f64>, first: usize, config: &ModelConfig) -> Array2<f64> {
+pub(crate) fn rotated(x: &Array2<f64>, first: usize, config: &ModelConfig) -> Array2<f64> {
     let half = config.head_dim / 2;
     let frequency = |pair: usize| -> f32 {
         let exponent = (2 * pair) as f32 / config.head_dim as f32;

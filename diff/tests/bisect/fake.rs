@@ -9,8 +9,8 @@ mod config;
 use diff::bench::{Bench, Idle, Lane, Occasion, Planted};
 use ndarray::{Array2, ArrayView2};
 use spec::{
-    At, Choices, Error, Executed, ExpertId, LayerId, ModelConfig, Precision, Recorder, Result, Routing, Run,
-    SideInfo, Site,
+    At, Choices, Error, Executed, ExpertId, Kernels, LayerId, ModelConfig, Precision, Recorder, Result,
+    Routing, Run, SideInfo, Site,
 };
 use spec::{Schedule, Side};
 use std::cell::Cell;
@@ -263,6 +263,10 @@ impl Bench for Fake {
 
     fn unmet(&self, _id: &str, _occasion: &Occasion) -> Vec<String> {
         Vec::new()
+    }
+
+    fn kernels(&self, _mutant: Option<&str>) -> Result<Box<dyn Kernels>> {
+        unreachable!("a search calls no kernel by itself")
     }
 
     fn together(&self, _ids: &str) -> bool {

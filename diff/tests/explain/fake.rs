@@ -9,8 +9,8 @@ use ndarray::{Array2, ArrayView2};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use spec::{
-    At, Choices, Executed, ExpertId, LayerId, ModelConfig, Precision, Recorder, Result, Run, Side, SideInfo,
-    Site,
+    At, Choices, Executed, ExpertId, Kernels, LayerId, ModelConfig, Precision, Recorder, Result, Run, Side,
+    SideInfo, Site,
 };
 
 /// Changes the rows of one site in every layer.
@@ -188,6 +188,10 @@ impl Bench for Fake {
 
     fn mutated_port(&self, mutant: &str, _precision: Precision, _idle: Idle) -> Result<Box<dyn Side>> {
         Ok(Box::new(Table::new(self.edits(mutant))))
+    }
+
+    fn kernels(&self, _mutant: Option<&str>) -> Result<Box<dyn Kernels>> {
+        unreachable!("an explanation calls no kernel by itself")
     }
 
     fn together(&self, ids: &str) -> bool {

@@ -6,13 +6,16 @@
 
 #[path = "../support/config.rs"]
 mod config;
+#[path = "../support/kernels.rs"]
+mod kernels;
 
 use config::config;
 use diff::bench::{Bench, Idle, Lane, Occasion, Planted, PlantedIn};
+use kernels::{Fault, Plain};
 use ndarray::{Array2, ArrayView2};
 use spec::{
-    At, Choices, Error, Executed, ExpertId, LayerId, ModelConfig, Precision, Recorder, Result, Routing, Run,
-    Schedule, Side, SideInfo, Site,
+    At, Choices, Error, Executed, ExpertId, Kernels, LayerId, ModelConfig, Precision, Recorder, Result,
+    Routing, Run, Schedule, Side, SideInfo, Site,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -260,6 +263,9 @@ pub struct Fake {
     pub f32: Port,
     pub bf16: Port,
     pub bugs: Vec<Bug>,
+    /// Of the judged port's kernels, as [`Plain`] has them.
+    pub gather: Fault,
+    pub drift: f32,
     /// Bugs that are said to be correct rewrites.
     pub rewrites: Vec<&'static str>,
     /// Bugs that are said to need something.
@@ -278,6 +284,8 @@ impl Fake {
             f32: Port::new(Precision::F32),
             bf16: Port::new(Precision::Bf16),
             bugs: super::gates::bugs(),
+            gather: |_, _| {},
+            drift: 0.0,
             rewrites: Vec::new(),
             unmet: Vec::new(),
             bytes: Cell::new(0),
@@ -352,6 +360,13 @@ impl Bench for Fake {
         let mut port = Port::new(precision);
         (bug.plant)(&mut port)?;
         Ok(Box::new(port))
+    }
+
+    fn kernels(&self, mutant: Option<&str>) -> Result<Box<dyn Kernels>> {
+        Ok(Box::new(match mutant {
+            Some("everything") => Plain { seen: 1024, ..Plain::new() },
+            _ => Plain { gather: self.gather, drift: self.drift, ..Plain::new() },
+        }))
     }
 
     fn together(&self, _ids: &str) -> bool {

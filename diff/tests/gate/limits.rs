@@ -18,8 +18,8 @@ fn refusal(text: &str) -> String {
 }
 
 #[rstest]
-#[case::trained(TRAINED, "trained", 25)]
-#[case::random(RANDOM, "random", 23)]
+#[case::trained(TRAINED, "trained", 27)]
+#[case::random(RANDOM, "random", 25)]
 fn the_committed_gates_apply_what_can_be_measured(
     #[case] text: &str,
     #[case] name: &str,
@@ -58,10 +58,8 @@ fn without(value: &mut Value, key: &str) {
 #[case::both(|g: &mut Value| g["not_applicable"]["forced.kl"] = "no".into(), &["forced.kl",
     "reason against it"])]
 #[case::neither(|g: &mut Value| without(&mut g["checks"], "forced.kl"), &["forced.kl", "neither"])]
-#[case::empty_reason(|g: &mut Value| g["not_applicable"]["kernel.gather"] = "".into(), &["kernel.gather",
-    "an empty reason"])]
-#[case::not_built_and_not_said(|g: &mut Value| without(&mut g["not_applicable"], "kernel.gather"),
-    &["kernel.gather", "nothing"])]
+#[case::empty_reason(|g: &mut Value| { without(&mut g["checks"], "kernel.gather");
+    g["not_applicable"]["kernel.gather"] = "".into() }, &["kernel.gather", "an empty reason"])]
 #[case::unknown_bug(|g: &mut Value| g["checks"]["forced.kl"]["controls"]["gremlin"] = json!(["mean"]),
     &["gremlin", "forced.kl"])]
 #[case::bug_on_unknown_leg(

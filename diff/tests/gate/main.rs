@@ -8,6 +8,7 @@ mod findings;
 mod folder;
 mod gates;
 mod judge;
+mod kernels;
 mod limits;
 mod lock;
 mod matrix;

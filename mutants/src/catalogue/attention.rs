@@ -37,6 +37,10 @@ pub const ROWS: &[Mutant] = &[
     .rows(&["A09"])
     .seen_in(&["llmman#16", "tt-mlir#8958", "vllm#13686"])
     .port(&[Step::Attend], || Box::new(attention::ExchangedInDecode)),
+    Mutant::new("decode_beyond_1024", Stage::Attention, "calls of one token see the first 1,024 keys only")
+        .rows(&["K04"])
+        .seen_in(&["mlx#4022"])
+        .port(&[Step::Attend], || Box::new(attention::DecodeStops)),
     Mutant::new(
         "q_heads_interleaved",
         Stage::Attention,

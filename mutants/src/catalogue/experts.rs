@@ -5,7 +5,7 @@ use crate::edit::Edit;
 use crate::mutant::{Facts, Mutant, Stage};
 use crate::need::Need;
 use crate::port::Step;
-use crate::port::experts;
+use crate::port::{experts, gather};
 
 pub const ROWS: &[Mutant] = &[
     Mutant::new(
@@ -47,6 +47,46 @@ pub const ROWS: &[Mutant] = &[
         .seen_in(&["ATOM#1076", "sglang#38963"])
         .needs(&[Need::EqualWidths])
         .checkpoint(routed_for_shared),
+    Mutant::new(
+        "gather_rows_beyond_32768_stale",
+        Stage::Experts,
+        "of a sorted gather's rows, no multiple of 64, those from 32,768 on are stale",
+    )
+    .rows(&["K01"])
+    .seen_in(&["mlx#3856", "mlx#3922", "mlx#3887", "mlx#4009"])
+    .port(&[Step::ExpertProduct], || Box::new(gather::StaleRows)),
+    Mutant::new(
+        "gather_last_k_terms",
+        Stage::Experts,
+        "a sorted gather leaves out the terms of a sum that do not fill the last 64",
+    )
+    .rows(&["K01"])
+    .seen_in(&["mlx#3856", "mlx#3922", "mlx#3887", "mlx#4009"])
+    .port(&[Step::ExpertProduct], || Box::new(gather::LastTerms)),
+    Mutant::new(
+        "gather_strided_expert",
+        Stage::Experts,
+        "a sorted gather reads rows and experts as if they lay one after the other",
+    )
+    .rows(&["K02"])
+    .seen_in(&["mlx#4055", "mlx#4253", "mlx#3960"])
+    .port(&[Step::ExpertProduct], || Box::new(gather::StridesIgnored)),
+    Mutant::new(
+        "idle_expert_junk",
+        Stage::Experts,
+        "a sorted gather does not write the row behind an expert without rows",
+    )
+    .rows(&["K04"])
+    .seen_in(&["grouped_gemm#36"])
+    .port(&[Step::ExpertProduct], || Box::new(gather::IdleJunk)),
+    Mutant::new(
+        "few_token_expert_wrong",
+        Stage::Experts,
+        "of an expert with two or three rows a sorted gather repeats the first",
+    )
+    .rows(&["K04"])
+    .seen_in(&["ik#446"])
+    .port(&[Step::ExpertProduct], || Box::new(gather::FewRows)),
 ];
 
 fn routed_for_shared(facts: &Facts<'_>) -> Vec<Edit> {

@@ -8,6 +8,7 @@ mod both;
 pub mod cache;
 pub mod embedding;
 pub mod experts;
+pub mod gather;
 pub mod head;
 pub mod mask;
 pub mod norm;
