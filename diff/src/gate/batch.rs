@@ -1,9 +1,9 @@
 //! The port with several sequences in one call: each must be as near the reference as it is alone.
 //!
 //! Inputs: rows cut from the control sequence ([`rows_of`]), passed by the reference. Outputs: a measurement
-//! for each row and side of padding. The rows differ in their tokens, in length and in where their prompts end,
-//! and there are more of them than go through together, so that rows leave and join while others decode.
-//! Absent on purpose: how a port makes a batch; it is asked for one by [`spec::Schedule`].
+//! for each row and side of padding. The rows differ in their tokens, in length and in where their prompts
+//! end, and there are more of them than go through together, so that rows leave and join while others
+//! decode. Absent on purpose: how a port makes a batch; it is asked for one by [`spec::Schedule`].
 
 use super::end_to_end::{PortRun, PortRunOf, obeyed};
 use super::finding::Measurement;
