@@ -1,8 +1,8 @@
 //! Bugs of batches: in which rows each is, and from which position on; a run alone does not know of them.
 //!
-//! Four runs, three at a time, in calls of 16 columns of prefill. The longest prompt has 40 tokens, so that the
-//! second run has 30 columns of padding and the third 10. The second leaves after four calls of decode, from
-//! between two others, and the fourth joins; after six more the first leaves.
+//! Four runs, three at a time, in calls of 16 columns of prefill. The longest prompt has 40 tokens, so that
+//! the second run has 30 columns of padding and the third 10. The second leaves after four calls of decode,
+//! from between two others, and the fourth joins; after six more the first leaves.
 mod support;
 
 use mlx_rs::Array;
@@ -69,7 +69,8 @@ const ALL: [Padding; 2] = [Padding::Left, Padding::Right];
 
 #[rstest]
 // the longest run has no padding, the last is prefilled by itself
-#[case("batched_rope_positions_in_padded_frame", &[Padding::Left], Site::QRope, [None, Some(0), Some(0), None])]
+#[case("batched_rope_positions_in_padded_frame", &[Padding::Left], Site::QRope,
+    [None, Some(0), Some(0), None])]
 #[case("batched_rope_positions_in_padded_frame", &[Padding::Right], Site::QRope,
     [None, Some(10), Some(30), None])]
 // the first call of one token has the right position still

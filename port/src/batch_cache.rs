@@ -1,10 +1,10 @@
 //! Keys and values of a batch: rows of different lengths that come and go.
 //!
-//! Inputs: a call's keys and values, `[B, Nkv, T, D]`, and the position of each column in its row. Outputs: all
-//! that its queries may need, `[B, Nkv, S, D]`, and the position that each slot holds. Every slot is tagged
-//! with the position of its key, so that windows, padding, rows that join and rows that leave are one rule:
-//! who sees a key is told by its tag alone ([`crate::mask::batch_mask`]). Absent on purpose: that rule, and
-//! positions in RoPE (keys are stored rotated).
+//! Inputs: a call's keys and values, `[B, Nkv, T, D]`, and the position of each column in its row. Outputs:
+//! all that its queries may need, `[B, Nkv, S, D]`, and the position that each slot holds. Every slot is
+//! tagged with the position of its key, so that windows, padding, rows that join and rows that leave are one
+//! rule: who sees a key is told by its tag alone ([`crate::mask::batch_mask`]). Absent on purpose: that
+//! rule, and positions in RoPE (keys are stored rotated).
 
 use crate::cache::{grown, slots, write};
 use crate::engine::{Op, dim, length};
@@ -99,7 +99,8 @@ impl BatchCache {
         self.tags.first().map_or(0, Vec::len)
     }
 
-    /// Keeps each row's `newest` keys at most, in order of position, behind the padding that shorter rows need.
+    /// Keeps each row's `newest` keys at most, in order of position, behind the padding that shorter rows
+    /// need.
     fn pack(&mut self, newest: usize) -> Op<()> {
         let held = |tags: &Vec<i32>| -> Vec<usize> {
             let held: Vec<usize> = (0..tags.len()).filter(|&slot| tags[slot] != NONE).collect();

@@ -50,8 +50,8 @@ pub fn mask(window: Option<usize>, queries: usize, keys: usize) -> Op<Mask> {
     }
 }
 
-/// The mask of a batch, `[B, 1, T, S]`. `queries`: position of each row's columns, `[B, T]` i32; `keys`: of its
-/// slots, `[B, S]` i32; below 0: no token.
+/// The mask of a batch, `[B, 1, T, S]`. `queries`: position of each row's columns, `[B, T]` i32; `keys`: of
+/// its slots, `[B, S]` i32; below 0: no token.
 ///
 /// A key is visible iff it is of a token and `0 <= query - key < window` (K12). A column without a token
 /// sees everything, so that no softmax is over nothing; nobody sees what comes of it.

@@ -1,7 +1,8 @@
 //! Rotary position embedding (K10), through `fast::rope` with explicit frequencies.
 //!
 //! Inputs: heads `[1, N, T, D]`, the absolute position of the first of the T tokens, or one for each row of a
-//! batch. Outputs: the same shape and dtype. Absent on purpose: which layers rotate; see [`crate::Steps::rotates`].
+//! batch. Outputs: the same shape and dtype. Absent on purpose: which layers rotate; see
+//! [`crate::Steps::rotates`].
 
 use crate::engine::{Op, dim};
 use mlx_rs::{Array, Dtype, fast};

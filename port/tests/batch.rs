@@ -269,7 +269,8 @@ fn a_layer_and_the_head_are_fed_one_sequence_at_a_time() {
     }
 }
 
-/// One column for each position, `[B, 1, T, 1]`, the key of a position being a thousand times the row and itself.
+/// One column for each position, `[B, 1, T, 1]`; the key of a position is a thousand times the row and
+/// itself.
 fn keys(positions: &[Vec<i32>]) -> Array {
     let key = |(row, positions): (usize, &Vec<i32>)| -> Vec<f32> {
         positions.iter().map(|&position| (row * 1000) as f32 + position as f32).collect()

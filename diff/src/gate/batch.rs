@@ -1,9 +1,9 @@
 //! The port with several sequences in one call: each must be as near the reference as it is alone.
 //!
-//! Inputs: rows cut from the control sequence ([`rows_of`]), passed by the reference. Outputs: a measurement for
-//! each row and side of padding. The rows differ in their tokens, in length and in where their prompts end,
-//! and there are more of them than go through together, so that rows leave and join while others decode.
-//! Absent on purpose: how a port makes a batch; it is asked for one by [`spec::Schedule`].
+//! Inputs: rows cut from the control sequence ([`rows_of`]), passed by the reference. Outputs: a measurement
+//! for each row and side of padding. The rows differ in their tokens, in length and in where their prompts
+//! end, and there are more of them than go through together, so that rows leave and join while others
+//! decode. Absent on purpose: how a port makes a batch; it is asked for one by [`spec::Schedule`].
 
 use super::end_to_end::{PortRun, PortRunOf, obeyed};
 use super::finding::Measurement;
@@ -23,8 +23,8 @@ const DECODED_UNIT_MAX: usize = 16;
 /// The rows: five stretches of a sequence, by a unit of a window, or of a quarter of the sequence if that is
 /// less; none of a sequence that is too short. The longest is of four units and a token.
 ///
-/// With units of 33 tokens they have 133, 26, 90, 69 and 30 tokens, of which 40, 9, 13, 17 and 24 are decoded:
-/// the second leaves first, from between two others, the fourth joins, then the fifth for the third.
+/// With units of 33 tokens they have 133, 26, 90, 69 and 30 tokens, of which 40, 9, 13, 17 and 24 are
+/// decoded: the second leaves first, from between two others, the fourth joins, then the fifth for the third.
 pub(crate) fn rows_of(sequence: &Case, config: &ModelConfig) -> Result<Vec<Case>> {
     let quarter = (sequence.len() - 1) / 4;
     let unit = config.sliding_window.unwrap_or(quarter).min(quarter);

@@ -1,5 +1,5 @@
-//! The one short sequence that the harness, the schedules and every control run on, the rows that are cut from
-//! it for batches, and what is measured on them in one go.
+//! The one short sequence that the harness, the schedules and every control run on, the rows that are cut
+//! from it for batches, and what is measured on them in one go.
 
 use super::Context;
 use super::checks::{Group, NLL_MUTANTS};
@@ -27,7 +27,8 @@ pub(crate) struct Sequence<'a> {
 }
 
 impl<'a> Sequence<'a> {
-    /// One pass of the reference, another over the rows of a batch where they are needed, and the floor. Errors: whatever a side returns.
+    /// One pass of the reference, another over the rows of a batch where they are needed, and the floor.
+    /// Errors: whatever a side returns.
     pub(crate) fn prepare(context: &Context<'a>, progress: &mut dyn Progress) -> Result<Self> {
         let cases = std::slice::from_ref(context.plan.control_case);
         let passed = pass::run(context.bench, cases, &context.held.vectors, &[], progress)?;

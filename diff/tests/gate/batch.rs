@@ -1,5 +1,5 @@
-//! `schedule.batch` on sides that are tables. The control sequence has 5 tokens, so that the unit is one token
-//! and the five rows have 5, 2, 2, 5 and 3.
+//! `schedule.batch` on sides that are tables. The control sequence has 5 tokens, so that the unit is one
+//! token and the five rows have 5, 2, 2, 5 and 3.
 
 use crate::assert_close;
 use crate::fake::{Edit, Fake, LOGITS, LOGITS_OF_OTHERS};
