@@ -101,6 +101,11 @@ const PLACES: &[Place] = &[
     place("gate_up_interleaved", FIRST, &[Site::ExpertOut], 0),
     place("gate_up_exchanged", FIRST, &[Site::ExpertOut], 0),
     place("experts_in_string_order", FIRST, &[Site::ExpertOut], 0),
+    // sums of 96 terms
+    place("gather_last_k_terms", FIRST, &[Site::ExpertOut], 0),
+    // whose row is behind an idle expert, and whose shares one with few others, is the text's
+    place("idle_expert_junk", FIRST, &[Site::ExpertOut], 1),
+    place("few_token_expert_wrong", FIRST, &[Site::ExpertOut], 0),
     place("gelu_for_silu", FIRST, ACTIVATED, 0),
     place("swiglu_swapped", FIRST, ACTIVATED, 0),
     place("shared_is_routed", FIRST, &[Site::SharedGate, Site::SharedUp], 0),
@@ -133,6 +138,9 @@ const UNSEEN: &[(&str, &str)] = &[
     ("masked_row_nan", ONE),
     ("rows_misaligned_after_leave", ONE),
     ("rows_misaligned_after_join", ONE),
+    ("gather_rows_beyond_32768_stale", "a call has 144 rows"),
+    ("gather_strided_expert", "rows and experts lie one after the other"),
+    ("decode_beyond_1024", "a query sees 64 keys at most"),
     ("f16_weights", "f16 holds these weights as well as f32 sums them"),
 ];
 

@@ -130,7 +130,7 @@ fn every_verb_has_help_and_is_in_the_readme() {
     let readme = readme();
     for verb in [
         "inspect", "run", "compare", "make", "gate", "freeze", "report", "mutants", "mutate", "bisect",
-        "explain",
+        "explain", "probe",
     ] {
         let help = assay(&[verb, "--help"]);
         assert!(help.status.success());

@@ -251,3 +251,69 @@ pub(super) fn attentions(config: &ModelConfig) -> Vec<AttentionShape> {
     all.push(AttentionShape { what: "a query that sees nothing", queries: 5, hidden: Some(2), ..decode(40) });
     all
 }
+
+#[cfg(test)]
+#[path = "../../tests/support/config.rs"]
+mod config;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// K1
+    fn released() -> ModelConfig {
+        ModelConfig {
+            hidden_size: 2560,
+            expert_width: 512,
+            num_experts: 384,
+            experts_per_token: 6,
+            num_heads: 48,
+            num_kv_heads: 4,
+            head_dim: 128,
+            ..config::config()
+        }
+    }
+
+    #[test]
+    fn of_a_large_stack_as_many_outputs_are_called_as_the_limit_holds() {
+        let words: Vec<String> = gathers(&released(), Extent::Whole).iter().map(GatherShape::words).collect();
+        // 2^25 values over 384 * 2560 are 34, in tiles of 16: 32; over 384 * 512 they are 170: 160
+        for expected in
+            ["R 768, K 2560, N 32 of 512, E 384", "R 768, K 512, N 160 of 2560, E 384", "R 6, K 2560"]
+        {
+            assert!(words.iter().any(|words| words.starts_with(expected)), "{expected} in {words:?}");
+        }
+    }
+
+    #[test]
+    fn a_build_is_called_as_it_is_packed_and_any_other_in_8_and_4_bits() {
+        let own = Affine { bits: 3, group: 128 };
+        let build = |default| spec::quantization::AffineBuild { default, modules: [].into() };
+        let quantization = spec::Quantization { affine: Some(build(own)), ..Default::default() };
+        let packed = ModelConfig { quantization, ..released() };
+        let bits =
+            |config, inner| packings(config, inner).iter().map(|p| (p.bits, p.group)).collect::<Vec<_>>();
+        assert_eq!(bits(&packed, 2560), [(3, 128)]);
+        assert_eq!(bits(&released(), 2560), [(8, 64), (4, 64)]);
+        assert_eq!(bits(&released(), 96), [(8, 32), (4, 32)]);
+        assert_eq!(bits(&released(), 72), []);
+    }
+
+    #[test]
+    fn ids_ascend_and_counts_are_kept() {
+        let ids = drawn(33_001, EXPERTS);
+        assert!(ids.is_sorted() && ids.len() == 33_001 && ids.iter().all(|&id| id < 16));
+        let mut counts = [0; EXPERTS];
+        (counts[1], counts[15]) = (2, 1);
+        assert_eq!(of_counts(&counts), [1, 1, 15]);
+    }
+
+    #[test]
+    fn the_whole_extent_has_every_count_at_which_kernels_have_failed() {
+        let shapes = gathers(&released(), Extent::Whole);
+        for rows in [16_384, 32_767, 32_768, 32_769, 32_832, 33_001, 65_536, 65_601] {
+            let packings: Vec<_> = shapes.iter().filter(|s| s.ids.len() == rows).map(|s| s.packing).collect();
+            assert_eq!(packings, [None, Some(PACKINGS[0]), Some(PACKINGS[1])], "{rows}");
+        }
+    }
+}
