@@ -6,14 +6,16 @@
 mod support;
 
 use mlx_rs::Array;
-use mutants::{Need, catalogue, find};
+use mutants::{Kind, Need, catalogue, find, variants};
 use ndarray::ArrayView2;
 use port::batch::Row;
 use port::engine::values;
 use port::mask::Mask;
 use port::{Correct, Port, Steps};
 use rstest::rstest;
-use spec::{At, Case, LayerId, Padding, Precision, Recorder, Result, Routing, Run, Schedule, Side, Site};
+use spec::{
+    At, Case, Choices, LayerId, Padding, Precision, Recorder, Result, Routing, Run, Schedule, Side, Site,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use support::{config, port, port_steps, text};
 
@@ -127,6 +129,53 @@ fn a_run_alone_knows_nothing_of_these_bugs() {
     for bug in of_batches {
         let found = recorded(&right.with_steps(port_steps(bug).unwrap()), 1, Padding::Left);
         assert_eq!(found.0, expected.0, "{}", bug.id);
+    }
+}
+
+/// Logits of three short runs, two at a time, forced onto the choices of a port without a bug; and those.
+fn logits(port: &Port, forced: Option<&[Choices]>) -> (Vec<f32>, Vec<Choices>) {
+    /// All logits, in the order of calls.
+    struct Logits(Vec<f32>);
+    impl Recorder for Logits {
+        fn wants(&self, _run: usize, _layer: Option<LayerId>, site: Site) -> bool {
+            site == Site::Logits
+        }
+        fn record(&mut self, _at: &At, rows: ArrayView2<'_, f32>) -> Result<()> {
+            self.0.extend(rows);
+            Ok(())
+        }
+    }
+    let text = text(40);
+    let cases: Vec<Case> = [(0, 7), (9, 3), (20, 5)]
+        .into_iter()
+        .map(|(start, tokens)| {
+            Case::new(format!("row-{start}"), text.tokens[start..start + tokens].to_vec()).unwrap()
+        })
+        .collect();
+    let run = |(index, case): (usize, _)| {
+        let schedule = Schedule::chunks_of(3).decoding_from([5, 2, 1][index]).batched(2, Padding::Left);
+        let routing = forced.map_or(Routing::Free, |forced| Routing::Forced(&forced[index]));
+        Run { case, schedule, routing, precision: Precision::F32 }
+    };
+    let runs: Vec<Run<'_>> = cases.iter().enumerate().map(run).collect();
+    let mut found = Logits(Vec::new());
+    let executed = port.forward(&runs, &mut found).unwrap();
+    (found.0, executed.into_iter().map(|executed| executed.choices).collect())
+}
+
+#[test]
+fn every_bug_of_a_step_goes_through_a_batch_and_every_rewrite_changes_nothing_there() {
+    let right = port(Precision::F32);
+    let (_, choices) = logits(&right, None);
+    let (expected, _) = logits(&right, Some(&choices));
+    assert_eq!(expected.len(), 15 * 256);
+    let size = expected.iter().map(|x| x * x).sum::<f32>().sqrt();
+    for mutant in catalogue().chain(variants()).filter(|mutant| port_steps(mutant).is_some()) {
+        let (found, _) = logits(&right.with_steps(port_steps(mutant).unwrap()), Some(&choices));
+        assert_eq!(found.len(), expected.len(), "{}", mutant.id);
+        let error = found.iter().zip(&expected).map(|(a, b)| (a - b).powi(2)).sum::<f32>().sqrt() / size;
+        // sums in other orders, in each of ten layers
+        assert!(mutant.kind == Kind::Bug || error <= 1e-5, "{}: {error:e}", mutant.id);
     }
 }
 

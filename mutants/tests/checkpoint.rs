@@ -15,7 +15,8 @@ use support::{Feed, Place, checkpoint, config, moved, place, port};
 /// The catalogue's edits want an expert without tokens; where it does not matter, this one.
 const ANY: (LayerId, ExpertId) = (LayerId(0), ExpertId(0));
 
-const PLACES: [Place; 8] = [
+const PLACES: [Place; 9] = [
+    place("stale_duplicate_shard", Only(&[0]), &[Site::OProj], 0),
     // the first two sliding layers
     place("layers_exchanged", Only(&[0, 1]), &[Site::AttnNorm], 0),
     // the norm before the MoE moves too, but so does what it takes
@@ -32,10 +33,19 @@ const PLACES: [Place; 8] = [
 
 /// Where loaders have to find them.
 const REFUSED: [&str; 3] = ["attn_output_gate", "missing_tensor", "misshaped_tensor"];
-/// They do nothing to this checkpoint: its base is 10000, its bias BF16, its experts are not square.
-const NOT_EXERCISED: [&str; 3] = ["rope_base_10000", "bf16_bias", "square_expert_transposed"];
-/// They change weights that these tokens do not meet, or hardly.
-const VALUES: [&str; 2] = ["zeroed_idle_expert", "f16_weights"];
+/// They do nothing to this checkpoint: its base is 10000, its bias BF16, its experts are not square, and no
+/// matrix is packed or FP8.
+const NOT_EXERCISED: [&str; 7] = [
+    "rope_base_10000",
+    "bf16_bias",
+    "square_expert_transposed",
+    "codes_reversed",
+    "zero_point_negated",
+    "group_size_doubled",
+    "scale_grid_transposed",
+];
+/// They change weights that these tokens do not meet, or hardly; or all that comes last in a file.
+const VALUES: [&str; 3] = ["zeroed_idle_expert", "f16_weights", "shard_tail_zero"];
 
 #[test]
 fn each_edit_moves_first_what_it_says() {
@@ -81,6 +91,22 @@ fn an_expert_that_no_token_chose_is_missed_by_no_layer() {
     let name = format!("model.layers.{layer}.mlp.experts.{expert}.down_proj.weight");
     assert_eq!(changed(&edited), [name]);
     assert!(moved(&feed.rows(&right), &feed.rows(&edited.port().unwrap())).is_empty());
+}
+
+#[test]
+fn the_last_hundredth_of_the_data_is_zero_and_nothing_else_differs() {
+    let edited = planted("shard_tail_zero", ANY, false);
+    let (before, after) = (read(&edited.from), read(edited.to.path()));
+    let bytes: usize = before.values().map(|(_, _, bytes)| bytes.len()).sum();
+    let mut zeroed = 0;
+    for (name, (_, _, bytes)) in &before {
+        let now = &after[name].2;
+        let kept = now.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        assert_eq!(now[..kept], bytes[..kept], "{name}");
+        zeroed += if now == bytes { 0 } else { bytes.len() - kept };
+    }
+    // a tensor may have ended in zeros before
+    assert!((bytes / 100 - 8..bytes / 100 + 64).contains(&zeroed), "{zeroed} of {bytes}");
 }
 
 #[test]

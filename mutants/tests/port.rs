@@ -16,7 +16,7 @@ const EPSILONS: [&str; 3] = ["norm_eps_x10", "norm_eps_floor_1e4", "norm_eps_aft
 const TURNED: &[Site] = &[Site::QRope, Site::KRope];
 
 /// Layers are fed the same input and the same ids, so that what moves is of the layer itself.
-const PLACES: [Place; 59] = [
+const PLACES: [Place; 62] = [
     place("mup_embed_scale", Every, &[Site::Embedding], 0),
     place("embedding_row_shifted", Every, &[Site::Embedding], 0),
     place("one_plus_w_norm", Every, &[Site::AttnNorm, Site::FinalNorm], 0),

@@ -57,7 +57,11 @@ pub struct Checkpoint {
 impl Checkpoint {
     /// A sound copy; nothing is written yet but config.json.
     pub fn trained() -> Self {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(TRAINED);
+        Self::of(&Path::new(env!("CARGO_MANIFEST_DIR")).join(TRAINED))
+    }
+
+    /// The same of another one, which is one file.
+    pub fn of(source: &Path) -> Self {
         let dir = tempfile::tempdir().expect("a temporary folder");
         std::fs::copy(source.join("config.json"), dir.path().join("config.json")).expect("a config");
         let bytes = std::fs::read(source.join("model.safetensors")).expect("weights");

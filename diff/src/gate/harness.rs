@@ -2,7 +2,7 @@
 //!
 //! Also the ways to break forcing and recording, as sides around a port, that checks must notice.
 
-use super::end_to_end::{PortRunOf, floor, in_order_of_id};
+use super::end_to_end::{PortRunOf, floor, in_order_of_id, logits_spool};
 use super::finding::Measurement;
 use super::rows::Rows;
 use crate::bench::Bench;
@@ -153,8 +153,8 @@ pub(crate) fn forcing_exact(
     Ok(Measurement::new("harness.forcing_exact", arm.name(), floor.values, differing))
 }
 
-/// Forced onto the choices of the position before, the port must say something else, and about as much as
-/// forced onto random ones.
+/// Forced onto the choices of the position before, the port must say something else than free, and about as
+/// much as forced onto random ones. Its own free run is what it would repeat if forcing were off.
 pub(crate) fn forcing_active(
     port: &dyn Side,
     rows: &Rows<'_>,
@@ -165,9 +165,16 @@ pub(crate) fn forcing_active(
     let shifted: Vec<Choices> = rows.choices.iter().map(of_the_position_before).collect();
     let drawn: Vec<Choices> =
         rows.choices.iter().map(|choices| at_random(choices, rows.config.num_experts, &mut random)).collect();
+    let schedule = Schedule::chunks_of(chunk);
+    let mut free_logits = logits_spool(rows.config, rows.cases)?;
+    let mut free = PortRunOf::new("forcing is active", port, rows);
+    free.keep = Some(&mut free_logits);
+    free.run(&rows.runs(port, schedule, |_| Routing::Free), progress)?;
     let mut mean_kl = |choices: &[Choices]| -> Result<f64> {
-        let runs = rows.runs(port, Schedule::chunks_of(chunk), |case| Routing::Forced(&choices[case]));
-        Ok(PortRunOf::new("forcing is active", port, rows).run(&runs, progress)?.logits.mean())
+        let runs = rows.runs(port, schedule, |case| Routing::Forced(&choices[case]));
+        let mut forced = PortRunOf::new("forcing is active", port, rows);
+        forced.stored = Some(&free_logits);
+        Ok(forced.run(&runs, progress)?.logits.mean())
     };
     let (shifted, drawn) = (mean_kl(&shifted)?, mean_kl(&drawn)?);
     let leg = |name, value| Measurement::new("harness.forcing_active", name, rows.positions(), value);

@@ -87,12 +87,11 @@ impl Steps for WeightedInput {
 
     fn routed(&self, weights: &ExpertWeights, x: &Array, ids: &Array) -> Op<Routed> {
         let by = self.weights.lock().expect(HELD).take().expect("a layer routes before its experts run");
-        let (rows, k, hidden) = (x.dim(1) * ids.dim(2), ids.dim(2), x.dim(2));
+        let (k, hidden) = (ids.dim(2), x.dim(2));
         // each token k times, each time for one expert
         let inputs = x.expand_dims(2)?.multiply(by.expand_dims(-1)?)?.as_dtype(x.dtype())?;
-        let each =
-            Correct.routed(weights, &inputs.reshape(&[1, rows, hidden])?, &ids.reshape(&[1, rows, 1])?)?;
-        let outputs = each.outputs.reshape(&[1, x.dim(1), k, hidden])?;
+        let each = Correct.routed(weights, &inputs.reshape(&[1, -1, hidden])?, &ids.reshape(&[1, -1, 1])?)?;
+        let outputs = each.outputs.reshape(&[x.dim(0), x.dim(1), k, hidden])?;
         Ok(Routed { outputs, ids: each.ids.reshape(ids.shape())? })
     }
 

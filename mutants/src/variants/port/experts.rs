@@ -43,7 +43,7 @@ fn in_order(weights: &ExpertWeights, x: &Array, ids: &Array, order: &Array) -> O
     let product = |rows: &Array, stack: &Weight| Correct.expert_product(rows, stack, &expert, false);
     let active = Correct.activate(&product(&rows, &weights.gate)?, &product(&rows, &weights.up)?)?;
     let down = product(&active, &weights.down)?;
-    let outputs = down.take_axis(&back, 0)?.reshape(&[1, x.dim(1), k, hidden])?;
+    let outputs = down.take_axis(&back, 0)?.reshape(&[x.dim(0), x.dim(1), k, hidden])?;
     Ok(Routed { outputs, ids: expert.take_axis(&back, 0)?.reshape(ids.shape())? })
 }
 
