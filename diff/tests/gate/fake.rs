@@ -9,8 +9,8 @@ mod config;
 #[path = "../support/kernels.rs"]
 mod kernels;
 
-use config::config;
 use crate::tensors::tensors;
+use config::config;
 use diff::bench::{Bench, Idle, Lane, Occasion, Planted, PlantedIn};
 use kernels::{Fault, Plain};
 use ndarray::{Array2, ArrayView2};
