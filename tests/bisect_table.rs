@@ -105,7 +105,7 @@ const PLACES: &[Place] = &[
     place("gather_last_k_terms", FIRST, &[Site::ExpertOut], 0),
     // whose row is behind an idle expert, and whose shares one with few others, is the text's
     place("idle_expert_junk", FIRST, &[Site::ExpertOut], 1),
-    place("few_token_expert_wrong", FIRST, &[Site::ExpertOut], 0),
+    place("few_token_expert_wrong", FIRST, &[Site::ExpertOut], 5),
     place("gelu_for_silu", FIRST, ACTIVATED, 0),
     place("swiglu_swapped", FIRST, ACTIVATED, 0),
     place("shared_is_routed", FIRST, &[Site::SharedGate, Site::SharedUp], 0),

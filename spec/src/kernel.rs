@@ -1,6 +1,7 @@
 //! A port's kernels by themselves: what one call of each is given, without a checkpoint.
 //!
-//! Inputs and outputs are host arrays in f32. Absent on purpose: arithmetic, and which calls are worth making.
+//! Inputs and outputs are host arrays in f32. Absent on purpose: arithmetic, and which calls are worth
+//! making.
 
 use crate::{Affine, Precision, Result, SideInfo};
 use ndarray::{Array2, Array3, ArrayView2, ArrayView3};

@@ -1,7 +1,8 @@
 //! A gate of all checks with the limits of `trained.json`, bound to the planted bugs of tables, and how it is
 //! run.
 
-use crate::fake::{Bug, Fake, Port, Row, no_such_tensor};
+use crate::fake::{Bug, Fake, Port, Row};
+use crate::tensors::no_such_tensor;
 use diff::bench::PlantedIn;
 use diff::compare::CaseInfo;
 use diff::gate::checks::NLL_MUTANTS;

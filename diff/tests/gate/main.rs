@@ -13,6 +13,7 @@ mod limits;
 mod lock;
 mod matrix;
 mod resume;
+mod tensors;
 mod verdict;
 
 /// Whether two numbers are equal up to a relative `1e-6`, what f32 inputs allow.
