@@ -173,8 +173,8 @@ impl Bench for Workbench {
     }
 }
 
-/// The port's kernels for a model of that shape, with bugs planted in its steps. Errors: [`Error::Argument`] on
-/// bugs that are not of a step, or not to be planted together.
+/// The port's kernels for a model of that shape, with bugs planted in its steps. Errors: [`Error::Argument`]
+/// on bugs that are not of a step, or not to be planted together.
 pub fn kernels(config: &ModelConfig, mutants: Option<&str>) -> Result<Box<dyn Kernels>> {
     let bugs = mutants.map(mutants::find_all).transpose()?.unwrap_or_default();
     if let Some(bug) = bugs.iter().find(|bug| matches!(bug.port, Some(PortPlant::Checkpoint(_)))) {

@@ -49,8 +49,8 @@ pub struct Kind {
 /// Writes the build to `out`, whole or not at all. `progress` is told the bytes read, as they are done; they
 /// add up to those of the checkpoint's tensors.
 ///
-/// Errors: [`Error::Argument`] on bits or a group that MLX has not, or that does not fit a row, on a checkpoint
-/// that is packed already, and if `out` exists; [`Error::Tensor`], [`Error::Io`].
+/// Errors: [`Error::Argument`] on bits or a group that MLX has not, or that does not fit a row, on a
+/// checkpoint that is packed already, and if `out` exists; [`Error::Tensor`], [`Error::Io`].
 pub fn convert(dir: &Path, policy: Policy, out: &Path, progress: &dyn Fn(u64)) -> Result<Vec<Kind>> {
     check(policy)?;
     let config = config_file::read(dir)?;

@@ -157,8 +157,8 @@ pub trait Steps: Send + Sync {
         weights.multiply(Array::from_f32(config.route_scale))
     }
 
-    /// Each row times its own expert's matrix (K17). `rows`: `[R, 1, in]`, `stack`: `[E, out, in]`, `ids`: `[R]`
-    /// u32, ascending if `sorted`; output: `[R, 1, out]`.
+    /// Each row times its own expert's matrix (K17). `rows`: `[R, 1, in]`, `stack`: `[E, out, in]`, `ids`:
+    /// `[R]` u32, ascending if `sorted`; output: `[R, 1, out]`.
     fn expert_product(&self, rows: &Array, stack: &Weight, ids: &Array, sorted: bool) -> Op {
         stack.gathered(rows, ids, sorted)
     }

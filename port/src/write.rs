@@ -54,7 +54,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Closes the last shard, names all, and writes index and config beside them. Errors: [`Error::Io`], MLX's.
+    /// Closes the last shard, names all, and writes index and config beside them. Errors: [`Error::Io`],
+    /// MLX's.
     pub fn finish(mut self, dir: &Path, block: Map<String, Value>) -> Result<()> {
         if !self.open.is_empty() {
             self.close()?;

@@ -76,10 +76,19 @@ fn every_code_times_its_blocks_scale_is_the_exact_value_rounded_once() {
 
 #[rstest]
 #[case::transposed_grid(with(&[8], Stored::f32(&[3, 4], &scales())), "weight_scale_inv", "[4, 3]", "[3, 4]")]
-#[case::grid_of_whole_blocks(with(&[8], Stored::f32(&[3, 2], &scales()[..6])), "weight_scale_inv", "[4, 3]", "[3, 2]")]
+#[case::grid_of_whole_blocks(
+    with(&[8], Stored::f32(&[3, 2], &scales()[..6])),
+    "weight_scale_inv", "[4, 3]", "[3, 2]"
+)]
 #[case::bf16_scales(with(&[8], Stored::bf16(&GRID, &scales())), "weight_scale_inv", "Float32", "Bfloat16")]
-#[case::nan(with(&[8, 9, 0xff], Stored::f32(&GRID, &scales())), "q_proj.weight", "finite", "code of NaN at index 2")]
-#[case::nan_scale(with(&[8], Stored::f32(&GRID, &[f32::NAN; 12])), "weight_scale_inv", "finite", "NaN at index 0")]
+#[case::nan(
+    with(&[8, 9, 0xff], Stored::f32(&GRID, &scales())),
+    "q_proj.weight", "finite", "code of NaN at index 2"
+)]
+#[case::nan_scale(
+    with(&[8], Stored::f32(&GRID, &[f32::NAN; 12])),
+    "weight_scale_inv", "finite", "NaN at index 0"
+)]
 fn codes_and_scales_that_are_none_are_refused(
     #[case] all: Checkpoint,
     #[case] name: &str,

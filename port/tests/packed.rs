@@ -167,28 +167,50 @@ fn router_bias_and_norms_are_never_packed_and_a_matrix_can_be_kept() {
 type Change = fn(&mut Checkpoint, &mut Value);
 
 #[rstest]
-#[case::narrow(|all: &mut Checkpoint, _: &mut Value| { all.get_mut("lm_head.weight").unwrap().shape = vec![512, 12]; },
+#[case::narrow(
+    |all: &mut Checkpoint, _: &mut Value|
+        { all.get_mut("lm_head.weight").unwrap().shape = vec![512, 12]; },
     "lm_head.weight", "[256, 24]", "[512, 12]")]
-#[case::other_bits(|_: &mut Checkpoint, block: &mut Value| block["lm_head"] = json!({"bits": 4, "group_size": 32}),
+#[case::other_bits(
+    |_: &mut Checkpoint, block: &mut Value|
+        block["lm_head"] = json!({"bits": 4, "group_size": 32}),
     "lm_head.weight", "[256, 12]", "[256, 24]")]
-#[case::no_scales(|all: &mut Checkpoint, _: &mut Value| { all.remove("model.layers.0.self_attn.o_proj.scales"); },
+#[case::no_scales(
+    |all: &mut Checkpoint, _: &mut Value|
+        { all.remove("model.layers.0.self_attn.o_proj.scales"); },
     "o_proj.scales", "[96, 2]", "no such tensor")]
-#[case::no_biases(|all: &mut Checkpoint, _: &mut Value| { all.remove("model.layers.0.mlp.switch_mlp.up_proj.biases"); },
+#[case::no_biases(
+    |all: &mut Checkpoint, _: &mut Value|
+        { all.remove("model.layers.0.mlp.switch_mlp.up_proj.biases"); },
     "switch_mlp.up_proj.biases", "[32, 32, 3]", "no such tensor")]
-#[case::few_scales(|all: &mut Checkpoint, _: &mut Value| { all.insert("lm_head.scales".into(), Stored::bf16(&[256, 2], &[0.5; 512])); },
+#[case::few_scales(
+    |all: &mut Checkpoint, _: &mut Value|
+        {
+        all.insert("lm_head.scales".into(), Stored::bf16(&[256, 2], &[0.5; 512]));
+    },
     "lm_head.scales", "[256, 3]", "[256, 2]")]
-#[case::nan(|all: &mut Checkpoint, _: &mut Value| {
+#[case::nan(
+    |all: &mut Checkpoint, _: &mut Value|
+        {
         let mut values = vec![0.5; 768];
         values[41] = f32::NAN;
         all.insert("lm_head.scales".into(), Stored::bf16(&[256, 3], &values));
     }, "lm_head.scales", "finite", "NaN at index 41")]
-#[case::group(|_: &mut Checkpoint, block: &mut Value| block["lm_head"] = json!({"bits": 8, "group_size": 64}),
+#[case::group(
+    |_: &mut Checkpoint, block: &mut Value|
+        block["lm_head"] = json!({"bits": 8, "group_size": 64}),
     "lm_head.weight", "divides rows of 96", "groups of 64")]
-#[case::no_kernel(|_: &mut Checkpoint, block: &mut Value| block["lm_head"] = json!({"bits": 7, "group_size": 32}),
+#[case::no_kernel(
+    |_: &mut Checkpoint, block: &mut Value|
+        block["lm_head"] = json!({"bits": 7, "group_size": 32}),
     "lm_head.weight", "MLX can multiply", "7 bits")]
-#[case::not_packed_it_says(|_: &mut Checkpoint, block: &mut Value| block["lm_head"] = json!(false),
+#[case::not_packed_it_says(
+    |_: &mut Checkpoint, block: &mut Value|
+        block["lm_head"] = json!(false),
     "lm_head.weight", "`quantization` block", "says it is not")]
-#[case::words_for_numbers(|all: &mut Checkpoint, _: &mut Value| {
+#[case::words_for_numbers(
+    |all: &mut Checkpoint, _: &mut Value|
+        {
         let bytes = vec![0; 96 * 4];
         all.insert("model.norm.weight".into(), Stored { dtype: Stored32::U32, shape: vec![96], bytes });
     }, "model.norm.weight", "BF16, F16 or F32", "U32")]

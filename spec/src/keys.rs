@@ -1,7 +1,7 @@
 //! The keys of a JSON object of `config.json`, and which of them have been read.
 //!
-//! Inputs: an object. Outputs: checked values; refusals that name key, value and file. Absent on purpose: what
-//! a key means ([`crate::config_file`]).
+//! Inputs: an object. Outputs: checked values; refusals that name key, value and file. Absent on purpose:
+//! what a key means ([`crate::config_file`]).
 
 use crate::{Error, Result};
 use serde_json::{Map, Value};

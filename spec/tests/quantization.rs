@@ -53,8 +53,14 @@ fn an_fp8_block_of_another_size_is_read() {
 }
 
 #[rstest]
-#[case::mode(json!({"quantization": {"group_size": 32, "bits": 4, "mode": "mxfp4"}}), "mode", "\"affine\"", "mxfp4")]
-#[case::method(json!({"quantization_config": {"quant_method": "gptq", "bits": 4}}), "quant_method", "fp8", "gptq")]
+#[case::mode(
+    json!({"quantization": {"group_size": 32, "bits": 4, "mode": "mxfp4"}}),
+    "mode", "\"affine\"", "mxfp4"
+)]
+#[case::method(
+    json!({"quantization_config": {"quant_method": "gptq", "bits": 4}}),
+    "quant_method", "fp8", "gptq"
+)]
 #[case::bits(json!({"quantization": {"group_size": 32, "bits": 9}}), "bits", "2 to 8", "9")]
 #[case::no_bits(json!({"quantization": {"group_size": 32}}), "bits", "whole number", "no such key")]
 #[case::group(json!({"quantization": {"group_size": 0, "bits": 4}}), "group_size", "at least 1", "0")]

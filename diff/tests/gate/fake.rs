@@ -272,6 +272,9 @@ pub struct Fake {
     /// Bugs that are said to need something.
     pub unmet: Vec<&'static str>,
     bytes: Cell<u64>,
+    /// Whether the port made last leaves memory behind, and how much it did.
+    leaks: Cell<bool>,
+    held: Cell<u64>,
     /// The idle expert each planted port was loaded with.
     pub idle: RefCell<Vec<Idle>>,
 }
@@ -290,6 +293,8 @@ impl Fake {
             rewrites: Vec::new(),
             unmet: Vec::new(),
             bytes: Cell::new(0),
+            leaks: Cell::new(false),
+            held: Cell::new(0),
             idle: RefCell::default(),
         }
     }
@@ -297,7 +302,8 @@ impl Fake {
 
 impl Bench for Fake {
     fn active_bytes(&self) -> Result<u64> {
-        Ok(0)
+        self.held.set(self.held.get() + if self.leaks.get() { 1 << 20 } else { 0 });
+        Ok(self.held.get())
     }
 
     fn reference(&self) -> &dyn Side {
@@ -352,10 +358,12 @@ impl Bench for Fake {
     }
 
     fn port(&self, precision: Precision) -> Result<Box<dyn Side>> {
+        self.leaks.set(false);
         Ok(Box::new(if precision == Precision::F32 { self.f32.clone() } else { self.bf16.clone() }))
     }
 
     fn mutated_port(&self, mutant: &str, precision: Precision, idle: Idle) -> Result<Box<dyn Side>> {
+        self.leaks.set(mutant == "everything");
         self.idle.borrow_mut().push(idle);
         let bug = self.bugs.iter().find(|bug| bug.id == mutant).expect("a bug of the catalogue");
         let mut port = Port::new(precision);

@@ -16,8 +16,8 @@ use serde_json::Value;
 use spec::{LayerId, Result};
 use std::path::Path;
 
-/// One change of a checkpoint. Tensors go by their names in the checkpoint (K3); what is done to the values of
-/// a packed matrix is done to its scales and biases too, and of a stack of experts one can be named.
+/// One change of a checkpoint. Tensors go by their names in the checkpoint (K3); what is done to the values
+/// of a packed matrix is done to its scales and biases too, and of a stack of experts one can be named.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Edit {
     /// Takes a tensor out.

@@ -87,6 +87,23 @@ impl Plan {
             Edit::Exchange(a, b) => {
                 self.parts(a).iter().zip(self.parts(b)).try_for_each(|(a, b)| self.exchange(a, &b))
             }
+            Edit::ExchangeLayers(a, b) => self.exchange_layers(*a, *b),
+            Edit::SetConfig { key, value } => {
+                let config = match self.config.take() {
+                    Some(config) => config,
+                    None => files::read_json(&self.dir.join(CONFIG))?,
+                };
+                self.config.insert(config).insert(key.clone(), value.clone());
+                self.touched.insert(CONFIG.into());
+                Ok(())
+            }
+            other => self.take_stored(other),
+        }
+    }
+
+    /// An edit of values as they are stored.
+    fn take_stored(&mut self, edit: &Edit) -> Result<()> {
+        match edit {
             Edit::ZeroTail => {
                 for (name, tail) in builds::tail(&self.tensors) {
                     self.change(&name, Change::ZeroTail(tail))?;
@@ -111,16 +128,7 @@ impl Plan {
                     Err(self.refuse(name, "a matrix, to transpose its values", found))
                 }
             },
-            Edit::ExchangeLayers(a, b) => self.exchange_layers(*a, *b),
-            Edit::SetConfig { key, value } => {
-                let config = match self.config.take() {
-                    Some(config) => config,
-                    None => files::read_json(&self.dir.join(CONFIG))?,
-                };
-                self.config.insert(config).insert(key.clone(), value.clone());
-                self.touched.insert(CONFIG.into());
-                Ok(())
-            }
+            other => unreachable!("{other:?} is an edit of whole tensors"),
         }
     }
 

@@ -39,9 +39,9 @@ pub fn build(record: &Record) -> Option<Section> {
         ]);
     }
     let intro = format!(
-        "The reference on the build, forced onto the choices of the reference on {}, against the latter; both \
-         in f32, so that nothing of the port is in these numbers. Other sets: tokens and layers where the build \
-         would choose other experts. Reported, not judged.",
+        "The reference on the build, forced onto the choices of the reference on {}, against the latter; \
+         both in f32, so that nothing of the port is in these numbers. Other sets: tokens and layers where \
+         the build would choose other experts. Reported, not judged.",
         source.name
     );
     (!table.rows.is_empty()).then(|| Section {
