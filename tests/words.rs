@@ -6,7 +6,7 @@ use rstest::rstest;
 use support::{TEXT, TRAINED, stdout};
 
 #[rstest]
-fn the_help_of_each_verb(#[values("", "inspect", "run", "compare", "make")] verb: &str) {
+fn the_help_of_each_verb(#[values("", "inspect", "run", "compare", "make", "convert", "probe")] verb: &str) {
     let arguments = if verb.is_empty() { vec!["--help"] } else { vec![verb, "--help"] };
     insta::assert_snapshot!(format!("help-{verb}"), stdout(&arguments));
 }

@@ -31,7 +31,7 @@ use std::time::Instant;
 pub const DECODED: usize = 64;
 
 /// The measurements of a port.
-const OF_PORT: [Group; 11] = [
+const OF_PORT: [Group; 12] = [
     Group::Weights,
     Group::Reinjected(Precision::F32),
     Group::Reinjected(Precision::Bf16),
@@ -43,6 +43,7 @@ const OF_PORT: [Group; 11] = [
     Group::Decode,
     Group::Kernels,
     Group::Batch,
+    Group::Buffers,
 ];
 
 /// The measurements of forcing itself, and of what is recorded.
@@ -165,12 +166,13 @@ impl Runner<'_, '_> {
         }
         let groups: &[Group] = if side == PlantedIn::Harness { &OF_HARNESS } else { &OF_PORT };
         for &group in groups.iter().filter(|group| applies(gate, **group)) {
-            // a bug in a step leaves the weights that both ports share, one in a checkpoint all kernels
-            if matches!(
-                (group, side),
-                (Group::Weights, PlantedIn::Port) | (Group::Kernels, PlantedIn::Checkpoint)
-            ) {
-                continue;
+            // a bug in a step leaves the weights that both ports share, one in a checkpoint all kernels; and
+            // nothing but a cache lives from call to call
+            let in_cache = planted.stage == "cache";
+            match (group, side) {
+                (Group::Weights, PlantedIn::Port) | (Group::Kernels, PlantedIn::Checkpoint) => continue,
+                (Group::Buffers, _) if !in_cache => continue,
+                _ => {}
             }
             let with = measure(context, sequence, subject, group, self.progress)?;
             let without = sequence.unmutated(context, group, self.progress)?;
