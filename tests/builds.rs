@@ -102,6 +102,47 @@ fn a_build_with_a_packed_router_is_read_by_both_sides() {
     agree(&build.write());
 }
 
+/// K4: the attention projections and all experts, codes and one scale a block; with a planted bug of reading
+/// the scales.
+#[test]
+fn both_sides_read_the_fp8_release_alike_and_a_transposed_grid_changes_one_matrix() {
+    let mut release = Checkpoint::trained();
+    let quantised = |name: &str| name.contains("_proj.weight");
+    let names: Vec<String> = release.tensors.keys().filter(|name| quantised(name)).cloned().collect();
+    // blocks that cut rows and columns: the o projections are [96, 128], in 2 x 4 blocks
+    let block = [64, 40];
+    for name in &names {
+        let (_, shape, bytes) = release.tensors.remove(name).unwrap();
+        let grid = [shape[0].div_ceil(block[0]), shape[1].div_ceil(block[1])];
+        let scale = |at: usize| 0.001 * (1 + at % 7) as f32;
+        let value = |at: usize| bf16::from_le_bytes([bytes[2 * at], bytes[2 * at + 1]]).to_f32();
+        let of = |at: usize| at / shape[1] / block[0] * grid[1] + at % shape[1] / block[1];
+        let scaled: Vec<f32> = (0..bytes.len() / 2).map(|at| value(at) / scale(of(at))).collect();
+        let codes =
+            mlx_rs::Array::from_slice(&scaled, &[i32::try_from(scaled.len()).unwrap()]).to_fp8().unwrap();
+        codes.eval().unwrap();
+        let scales = (0..grid[0] * grid[1]).flat_map(|at| scale(at).to_le_bytes()).collect();
+        let scales = (safetensors::Dtype::F32, grid.to_vec(), scales);
+        release.tensors.insert(name.replace(".weight", ".weight_scale_inv"), scales);
+        let stored = (safetensors::Dtype::F8_E4M3, shape, codes.as_slice::<u8>().to_vec());
+        release.tensors.insert(name.clone(), stored);
+    }
+    release.configure(&[("quantization_config", json!({"quant_method": "fp8", "weight_block_size": block}))]);
+    let folder = release.write();
+    agree(&folder);
+    let folder = folder.to_str().unwrap();
+    let compared = json_of(&["compare", folder, "--random-tokens", "40", "--json"]);
+    let worst = list(&compared, "layers").iter().map(|layer| layer["moe"]["max"].as_f64().unwrap());
+    assert!(worst.fold(0.0, f64::max) < 1e-5, "{compared}");
+    let bug = "scale_grid_transposed";
+    let scratch = Scratch::new();
+    stdout(&["mutate", folder, "--mutant", bug, "-o", &scratch.path("bug")]);
+    let port = held(&Port::load(Path::new(&scratch.path("bug")), Precision::F32).unwrap());
+    let right = held(&Port::load(Path::new(folder), Precision::F32).unwrap());
+    let differing: Vec<&String> = right.keys().filter(|name| port[*name] != right[*name]).collect();
+    assert_eq!(differing, ["model.layers.0.self_attn.o_proj.weight"]);
+}
+
 #[rstest]
 fn a_sound_build_passes_the_gate_of_the_checkpoint_it_was_made_of(#[values(4, 8)] bits: u32) {
     let scratch = Scratch::new();

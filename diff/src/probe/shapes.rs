@@ -291,12 +291,14 @@ mod tests {
         let build = |default| spec::quantization::AffineBuild { default, modules: [].into() };
         let quantization = spec::Quantization { affine: Some(build(own)), ..Default::default() };
         let packed = ModelConfig { quantization, ..released() };
-        let bits =
-            |config, inner| packings(config, inner).iter().map(|p| (p.bits, p.group)).collect::<Vec<_>>();
+        let plain = released();
+        let bits = |config: &ModelConfig, inner| -> Vec<_> {
+            packings(config, inner).iter().map(|p| (p.bits, p.group)).collect()
+        };
         assert_eq!(bits(&packed, 2560), [(3, 128)]);
-        assert_eq!(bits(&released(), 2560), [(8, 64), (4, 64)]);
-        assert_eq!(bits(&released(), 96), [(8, 32), (4, 32)]);
-        assert_eq!(bits(&released(), 72), []);
+        assert_eq!(bits(&plain, 2560), [(8, 64), (4, 64)]);
+        assert_eq!(bits(&plain, 96), [(8, 32), (4, 32)]);
+        assert_eq!(bits(&plain, 72), []);
     }
 
     #[test]
