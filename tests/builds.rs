@@ -132,7 +132,7 @@ fn both_sides_read_the_fp8_release_alike_and_a_transposed_grid_changes_one_matri
     agree(&folder);
     let folder = folder.to_str().unwrap();
     let compared = json_of(&["compare", folder, "--random-tokens", "40", "--json"]);
-    let worst = list(&compared, "layers").iter().map(|layer| layer["moe"]["max"].as_f64().unwrap());
+    let worst = list(&compared, "layers").iter().map(|layer| layer["moe_branch"]["max"].as_f64().unwrap());
     assert!(worst.fold(0.0, f64::max) < 1e-5, "{compared}");
     let bug = "scale_grid_transposed";
     let scratch = Scratch::new();
