@@ -31,6 +31,7 @@ const fn place(id: &'static str, part: PartName, sites: &'static [Site], positio
 /// The first layer, which is sliding; layers 4 and 9 are full.
 const FIRST: PartName = PartName::Layer(LayerId(0), LayerKind::Sliding);
 const FULL: PartName = PartName::Layer(LayerId(4), LayerKind::Full);
+const LAST: PartName = PartName::Layer(LayerId(9), LayerKind::Full);
 const HEAD: PartName = PartName::Head;
 const EMBEDDING: PartName = PartName::Embedding;
 
@@ -46,6 +47,9 @@ const PLACES: &[Place] = &[
     place("norm_eps_floor_1e4", FIRST, &[Site::AttnNorm], 0),
     place("norm_eps_after_rescale", FIRST, &[Site::AttnNorm], 0),
     place("layers_exchanged", FIRST, &[Site::AttnNorm], 0),
+    place("stale_duplicate_shard", FIRST, &[Site::OProj], 0),
+    // last in the file are the attention projections of layer 9 and the final norm
+    place("shard_tail_zero", LAST, &[Site::Q, Site::K, Site::V], 0),
     place("q_heads_interleaved", FIRST, &[Site::Q], 0),
     place("qk_norm_over_all_heads", FIRST, NORMED, 0),
     place("qk_norm_missing", FIRST, NORMED, 0),
@@ -126,6 +130,7 @@ const UNSEEN: &[(&str, &str)] = &[
     ("activation_rounded_per_step", "a step in f32 is rounded to f32 already"),
     ("combine_rounded_per_term", "a term in f32 is rounded to f32 already"),
     ("rope_bf16_positions", "bf16 holds every position up to 256"),
+    ("unread_offset", "no number differs"),
     ("route_scale_missing", "the scale is 1"),
     ("route_scale_squared", "the scale is 1"),
     ("bf16_bias", "the biases are stored in bf16"),
@@ -145,8 +150,16 @@ const UNSEEN: &[(&str, &str)] = &[
 ];
 
 /// What never runs: the port, or the edit, refuses the checkpoint.
-const REFUSED: &[&str] =
-    &["attn_output_gate", "missing_tensor", "misshaped_tensor", "square_expert_transposed"];
+const REFUSED: &[&str] = &[
+    "attn_output_gate",
+    "missing_tensor",
+    "misshaped_tensor",
+    "square_expert_transposed",
+    "codes_reversed",
+    "zero_point_negated",
+    "group_size_doubled",
+    "scale_grid_transposed",
+];
 
 /// An expert of the last layer; the position is the text's.
 const IDLE: &str = "zeroed_idle_expert";
