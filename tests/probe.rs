@@ -84,7 +84,7 @@ fn honest_kernels_are_fine_at_the_shapes_of_the_gate() {
     "every second expert", "every second row", "experts by columns"])]
 #[case::keys("decode_beyond_1024", Kind::Attention, &["one query"])]
 #[case::first_row("rope_one_token_first_row", Kind::Rotation, &["each at its own position"])]
-#[case::pairs("rope_traditional", Kind::Rotation, &["one position for all"])]
+#[case::pairs("rope_traditional", Kind::Rotation, &["each at its own position", "one position for all"])]
 fn each_bug_of_a_kernel_is_bad_where_it_acts(
     #[case] id: &str,
     #[case] kind: Kind,
