@@ -122,7 +122,7 @@ pub(super) fn gathers(config: &ModelConfig, extent: Extent) -> Vec<GatherShape> 
         let both = |shape: GatherShape| packing.map_or(shape.clone(), |packing| shape.packed(packing));
         all.push(both(GatherShape::of(few, of_counts(&counts))));
         all.push(both(GatherShape::of("all rows to one expert", one.clone())));
-        all.extend(layouts(packing).into_iter().map(|shape| both(shape)));
+        all.extend(layouts(packing).into_iter().map(both));
     }
     all
 }
@@ -253,6 +253,7 @@ pub(super) fn attentions(config: &ModelConfig) -> Vec<AttentionShape> {
 }
 
 #[cfg(test)]
+#[allow(clippy::duplicate_mod, reason = "tests of other modules have it too")]
 #[path = "../../tests/support/config.rs"]
 mod config;
 

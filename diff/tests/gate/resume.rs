@@ -51,9 +51,9 @@ fn going_on_from_any_saved_record_ends_in_the_record_of_the_whole_run(
     let gate = gate_of(&json_gate());
     let (whole, saved) = run_from(&fake(), &gate, None, blank());
     assert_eq!(whole.verdict, Some(verdict), "{:#?}", whole.reasons);
-    // the census, two sets, three steps of what is measured once, 6 bugs and the 6 of likelihood; the verdict
+    // the census, two sets, four steps of what is measured once, 6 bugs and the 6 of likelihood; the verdict
     let steps: Vec<&str> = whole.times.phases.iter().map(|phase| phase.name.as_str()).collect();
-    assert_eq!(steps.len(), 1 + 2 + 3 + 6 + 6, "{steps:?}");
+    assert_eq!(steps.len(), 1 + 2 + 4 + 6 + 6, "{steps:?}");
     assert_eq!(saved.len(), steps.len() + 1);
     for (at, record) in saved.iter().enumerate() {
         let (resumed, saved_after) = run_from(&fake(), &gate, None, record.clone());
