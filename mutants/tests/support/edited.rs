@@ -19,7 +19,7 @@ pub const INDEX: &str = "model.safetensors.index.json";
 pub type Tensors = BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>;
 
 pub fn read(dir: &Path) -> Tensors {
-    let shards = if dir.join(INDEX).is_file() { &SHARDS[..] } else { &["model.safetensors"] };
+    let shards = if dir.join(SHARDS[0]).is_file() { &SHARDS[..] } else { &["model.safetensors"] };
     let mut all = Tensors::new();
     for shard in shards {
         let bytes = std::fs::read(dir.join(shard)).unwrap();
