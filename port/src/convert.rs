@@ -11,6 +11,7 @@ use crate::weight::{Packed, Weight};
 use crate::write::Writer;
 use mlx_rs::{Array, ops, transforms};
 use serde_json::{Map, Value};
+use spec::quantization::expert_of;
 use spec::{Affine, Error, Precision, Result, config_file};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -213,12 +214,6 @@ const GROUPS_TRIED: [usize; 2] = [64, 32];
 fn packed(values: &Array, packing: Affine) -> Op<Weight> {
     let (words, scales, biases) = ops::quantize(values, dim(packing.group), packing.bits.cast_signed())?;
     Ok(Weight::Packed(Packed { words, scales, biases, packing }))
-}
-
-/// `model.layers.0.mlp.experts.3.up_proj` as (`model.layers.0.mlp`, `up_proj`).
-fn expert_of(module: &str) -> Option<(&str, &str)> {
-    let (mlp, rest) = module.split_once(".experts.")?;
-    rest.split_once('.').map(|(_, part)| (mlp, part))
 }
 
 /// A path with `*` for its numbers.

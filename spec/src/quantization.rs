@@ -58,9 +58,15 @@ impl Quantization {
 /// The stack that an expert's matrix lies in where a build has stacks: of
 /// `model.layers.0.mlp.experts.3.up_proj` it is `model.layers.0.mlp.switch_mlp.up_proj`.
 pub fn stack_of(module: &str) -> Option<String> {
-    let (mlp, rest) = module.split_once(".experts.")?;
-    let (_, part) = rest.split_once('.')?;
+    let (mlp, part) = expert_of(module)?;
     Some(format!("{mlp}.switch_mlp.{part}"))
+}
+
+/// The path above an expert's number, and what comes after it: of `model.layers.0.mlp.experts.3.up_proj`
+/// `model.layers.0.mlp` and `up_proj`.
+pub fn expert_of(module: &str) -> Option<(&str, &str)> {
+    let (mlp, rest) = module.split_once(".experts.")?;
+    rest.split_once('.').map(|(_, part)| (mlp, part))
 }
 
 /// K4

@@ -6,7 +6,6 @@
 
 use super::build::Source;
 use super::logits::LogitsRows;
-use super::record::BuildRecord;
 use super::rows::{LAYER_SITES, Rows, Vectors, extents};
 use super::tally::{LayerTally, RouterTally};
 use crate::bench::{Bench, Lane};
@@ -57,8 +56,8 @@ pub(crate) struct Passed<'a> {
     pub(crate) nll: Vec<Vec<Vec<f64>>>,
     pub(crate) lanes: usize,
     pub(crate) bytes: u64,
-    /// What packing costs, where the checkpoint is a build of another.
-    pub(crate) build: Option<BuildRecord>,
+    /// The checkpoint that this one is a build of, if it is.
+    pub(crate) source: Option<Source>,
 }
 
 /// Runs the pass. `mutants` are planted bugs of the reference whose likelihood is wanted. Errors:
@@ -100,9 +99,8 @@ pub(crate) fn run<'a>(
     for (choices, case) in rows.choices.iter().zip(cases) {
         Choices::check(choices, &case.name, case.len(), config)?;
     }
-    let build = source.as_ref().map(|source| source.cost(&rows)).transpose()?;
     let lanes = lanes.len();
-    Ok(Passed { rows, emulation: recorder.emulation, nll: recorder.nll, lanes, bytes, build })
+    Ok(Passed { rows, emulation: recorder.emulation, nll: recorder.nll, lanes, bytes, source })
 }
 
 fn lane<'a>(role: Role, case: &'a Case, first: usize, mutants: &[&'a str]) -> Lane<'a> {

@@ -46,7 +46,7 @@ pub(crate) fn measure(context: &Context<'_>, set: &Set, progress: &mut dyn Progr
         runs: run_records(rows, &f32, &bf16, emulation, chunk),
         top1: Some(top1::paired(&bf16.free.logits, &emulation.free)),
         nll,
-        build: passed.build.clone(),
+        build: passed.source.as_ref().map(|source| source.cost(rows)).transpose()?,
     };
     let bytes = bytes_read(&set.name, &passed);
     Ok(SetFound { measured, record, bytes })

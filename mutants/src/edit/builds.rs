@@ -5,7 +5,7 @@
 
 use super::Edit;
 use super::files::{INDEX, Tensor, Values};
-use spec::quantization::stack_of;
+use spec::quantization::expert_of;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -20,14 +20,13 @@ pub fn unstack(edit: &Edit, tensors: &mut BTreeMap<String, Tensor>, touched: &mu
     };
     for name in named {
         let module = name.strip_suffix(".weight").unwrap_or(name);
-        let Some(stack) = stack_of(module).filter(|_| !tensors.contains_key(name)) else { continue };
-        let (before, after) = module.split_once(".experts.").expect("an expert's module");
-        let part = after.split_once('.').map_or(after, |(_, part)| part);
+        let Some((mlp, part)) = expert_of(module).filter(|_| !tensors.contains_key(name)) else { continue };
+        let stack = format!("{mlp}.switch_mlp.{part}");
         for kind in ["weight", "scales", "biases"] {
             let Some(whole) = tensors.remove(&format!("{stack}.{kind}")) else { continue };
             touched.extend([whole.home.clone(), INDEX.into()]);
             for (expert, one) in apart(&whole).into_iter().enumerate() {
-                tensors.insert(format!("{before}.experts.{expert}.{part}.{kind}"), one);
+                tensors.insert(format!("{mlp}.experts.{expert}.{part}.{kind}"), one);
             }
         }
     }
